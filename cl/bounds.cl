@@ -1,0 +1,51 @@
+// bounds.cl: which keys rows may see; integers only. Also compiled as C and tested exhaustively there.
+//
+// Causal bound, window and offset reach the kernels as one band: row i may see key j if
+//     i + band_begin <= j < i + band_end   and   0 <= j < kv_len.
+// Lengths are at most 2^30 and the band lies within +-2^30, so that sums stay inside 32 bits.
+
+typedef struct key_range {
+    int begin;
+    int end; // exclusive; end <= begin: no key
+} key_range;
+
+static inline int clamp_key(int key, int kv_len)
+{
+    return key < 0 ? 0 : key > kv_len ? kv_len : key;
+}
+
+// The keys that one row may see.
+static inline key_range keys_of_row(int row, int kv_len, int band_begin, int band_end)
+{
+    key_range keys;
+    keys.begin = clamp_key(row + band_begin, kv_len);
+    keys.end = clamp_key(row + band_end, kv_len);
+    return keys;
+}
+
+// Whether a row may see one key (>= 0): the same band, from the key's side.
+static inline int row_sees_key(int row, int key, int kv_len, int band_begin, int band_end)
+{
+    return key - row >= band_begin && key - row < band_end && key < kv_len;
+}
+
+// The keys that some row of first_row .. last_row may see: exactly the union of theirs, because the band
+// moves by one key per row. (If the band is empty, so is the union; it then has end <= begin.)
+static inline key_range keys_of_rows(int first_row, int last_row, int kv_len, int band_begin,
+                                     int band_end)
+{
+    key_range keys;
+    keys.begin = clamp_key(first_row + band_begin, kv_len);
+    keys.end = clamp_key(last_row + band_end, kv_len);
+    if (band_end <= band_begin)
+        keys.end = keys.begin;
+    return keys;
+}
+
+// Whether every row of first_row .. last_row may see every key of first_key .. last_key: such a tile
+// needs no compare.
+static inline int tile_is_full(int first_row, int last_row, int first_key, int last_key, int kv_len,
+                               int band_begin, int band_end)
+{
+    return first_key >= last_row + band_begin && last_key < first_row + band_end && last_key < kv_len;
+}

@@ -1,0 +1,744 @@
+// portable.cl: forward attention for any device with OpenCL C 1.2; no extension, subgroup or assembly.
+//
+// A work-group owns BLOCK_Q query rows of one head and walks over the keys that they may see, BLOCK_K at a
+// time. Work-item (x, y) of its ITEMS_X x ITEMS_Y work-items owns, in registers,
+//     ROWS  query rows     y, y + ITEMS_Y, ...
+//     KEYS  scores of each row and tile (see item_key)
+//     QUADS quads of four columns of each row of O:  x, x + ITEMS_X, ...
+// so that both products are small outer products whose operands come from local memory as quads.
+//
+// Local memory holds Q (pre-scaled), and one area for first the K tile and then, once all scores are in
+// registers, the softmax weights P beside a piece of the V tile:
+//     [ Q: BLOCK_Q rows ] [ K: BLOCK_K rows            ]
+//                         [ P: BLOCK_Q rows | V piece  ]
+// Large head dims pass through in pieces of QK_PIECE columns of K (and Q), whose products add up.
+//
+// The softmax is lazy. Exact online softmax (Milakov and Gimelshein 2018; Dao 2023, FlashAttention-2,
+// section 3.1) finds each row's maximum and rescales O at every tile. Any reference m near the maximum
+// serves as well, because the result does not depend on it; so scores accumulate on top of -m, exp2 applies
+// at once, and only if some score outgrows its reference by LAZY_LIMIT does the work-group agree (by a flag
+// and a barrier that is there anyway) to take the exact step. On an H200 this is worth half the time at
+// HEAD_DIM 128.
+
+#ifndef HEAD_DIM_QK // padded head dims, multiples of 32; the true ones are arguments
+#define HEAD_DIM_QK 64
+#endif
+#ifndef HEAD_DIM_V
+#define HEAD_DIM_V 64
+#endif
+#ifndef BLOCK_Q // query rows of a work-group; a multiple of ITEMS_Y
+#define BLOCK_Q 64
+#endif
+#ifndef BLOCK_K // keys of a step; a multiple of ITEMS_X, of 4 and of V_PIECE
+#define BLOCK_K 32
+#endif
+#ifndef ITEMS_X // work-items along keys and columns; divides HEAD_DIM_V / 4
+#define ITEMS_X 8
+#endif
+#ifndef ITEMS_Y // work-items along rows; even
+#define ITEMS_Y 8
+#endif
+#ifndef QK_PIECE // columns of K in local memory at a time; divides HEAD_DIM_QK, a multiple of 32
+#define QK_PIECE HEAD_DIM_QK
+#endif
+#ifndef Q_RESIDENT // 1: all of Q stays in local memory; 0: Q comes in pieces with K, at every tile
+#define Q_RESIDENT 1
+#endif
+#ifndef V_PIECE // keys of V in local memory at a time; a multiple of 4
+#define V_PIECE 16
+#endif
+#ifndef PACK_Q // 1: Q stays in its storage type in local memory (the scale then goes to the scores)
+#define PACK_Q 0
+#endif
+#ifndef PACK_KV // 1: K and V stay in their storage types in local memory
+#define PACK_KV 0
+#endif
+#ifndef UNROLL // steps of the inner loops at a time
+#define UNROLL 1
+#endif
+#ifndef INTEL_SUBGROUP // subgroup size to require of Intel's compiler; 0: its choice
+#define INTEL_SUBGROUP 0
+#endif
+
+// p = exp2(score - m). The built-in needs no more than a few ulp here: its relative error goes straight to
+// a weight that is positive and at most 2^LAZY_LIMIT. NVIDIA documents 2 ulp, AMD 1, Intel 4.
+#ifndef EXP2
+#define EXP2 native_exp2
+#endif
+
+// A score may exceed its row's reference by this (in log2 units) before the reference moves. Any value far
+// from float's 127 and above the usual drift does.
+#define LAZY_LIMIT 16.0f
+
+// Scores accumulate on top of -m only for a row whose m is above this. Below are rows that have seen no key
+// yet, rows of floor scores only, and rows so low that a later, larger score would lose digits to -m: they
+// start from 0 and take the exact step at every tile.
+#define ANCHOR_MIN (-16.0f)
+
+#define WORK_ITEMS (ITEMS_X * ITEMS_Y)
+#define ROWS (BLOCK_Q / ITEMS_Y)
+#define KEYS (BLOCK_K / ITEMS_X)
+#define QUADS (HEAD_DIM_V / 4 / ITEMS_X)
+
+#define QK_PIECES (HEAD_DIM_QK / QK_PIECE)
+#define V_PIECES (BLOCK_K / V_PIECE)
+
+// A quad as it lies in local memory is a cell: float4, or the storage type's own quad if packed.
+#define Q_PACKED (PACK_Q && Q_TYPE != TYPE_F32)
+#if PACK_Q
+#define Q_CELL_TYPE Q_TYPE
+#else
+#define Q_CELL_TYPE TYPE_F32
+#endif
+#if PACK_KV
+#define K_CELL_TYPE K_TYPE
+#define V_CELL_TYPE V_TYPE
+#else
+#define K_CELL_TYPE TYPE_F32
+#define V_CELL_TYPE TYPE_F32
+#endif
+
+typedef QUAD(Q_TYPE) q_quad;
+typedef QUAD(K_TYPE) k_quad;
+typedef QUAD(V_TYPE) v_quad;
+typedef QUAD(Q_CELL_TYPE) q_cell;
+typedef QUAD(K_CELL_TYPE) k_cell;
+typedef QUAD(V_CELL_TYPE) v_cell;
+
+// Pitches, from row to row: Q, K and V in cells, P in floats. The odd quad keeps rows in different banks.
+#define QK_PIECE_QUADS (QK_PIECE / 4)
+#define V_QUADS (HEAD_DIM_V / 4)
+#define Q_PITCH ((Q_RESIDENT ? HEAD_DIM_QK : QK_PIECE) / 4 + 1)
+#define K_PITCH (QK_PIECE_QUADS + 1)
+#define P_PITCH (BLOCK_K + 4)
+
+// KEYS of a work-item are neighbours if that lets it write P in quads; K rows are then skewed by one cell
+// for every work-item against bank conflicts. Otherwise they are strided by ITEMS_X.
+#define KEYS_ADJACENT (KEYS % 4 == 0)
+#define KEY_STEP (KEYS_ADJACENT ? 1 : ITEMS_X)
+
+#define LARGER(a, b) ((a) > (b) ? (a) : (b))
+#define ROUND_UP_16(bytes) (((bytes) + 15) / 16 * 16)
+#define Q_BYTES (BLOCK_Q * Q_PITCH * sizeof(q_cell))
+#define K_BYTES ((BLOCK_K * K_PITCH + (KEYS_ADJACENT ? ITEMS_X : 0)) * sizeof(k_cell))
+#define P_BYTES (BLOCK_Q * P_PITCH * sizeof(float))
+#define V_BYTES (V_PIECE * V_QUADS * sizeof(v_cell))
+#define TILE_BYTES LARGER(K_BYTES, P_BYTES + V_BYTES)
+
+typedef struct local_memory {
+    __local q_cell *q;
+    __local k_cell *k;
+    __local float *p; // over k
+    __local v_cell *v; // behind p
+    volatile __local int *outgrown;
+} local_memory;
+
+// Neighbouring work-items 2i and 2i+1 share x, and every other pair shares y, so that their loads of one
+// cell coincide: on NVIDIA a 16-byte local load then takes 2.5 cycles instead of 4.1.
+typedef struct work_item {
+    int id;
+    int x;
+    int y;
+} work_item;
+
+static inline work_item this_work_item(void)
+{
+    work_item item;
+    item.id = (int)get_local_id(0);
+    item.x = item.id / 2 % ITEMS_X;
+    item.y = item.id % 2 + item.id / (2 * ITEMS_X) * 2;
+    return item;
+}
+
+static inline int item_key(int x, int n) { return KEYS_ADJACENT ? x * KEYS + n : x + n * ITEMS_X; }
+
+// a * b + c, fused wherever that is fast.
+static inline float multiply_add(float a, float b, float c)
+{
+#ifdef FP_FAST_FMAF
+    return fma(a, b, c);
+#else
+    return a * b + c;
+#endif
+}
+
+static inline float4 multiply_add4(float a, float4 b, float4 c)
+{
+#ifdef FP_FAST_FMAF
+    return fma((float4)(a), b, c);
+#else
+    return a * b + c;
+#endif
+}
+
+// ---- Staging: from global memory to registers (fetch) and on to local memory (store) ---------------------
+//
+// The two halves are apart so that the loads of the next piece are under way while this one is computed
+// with. Fetches are unconditional, with rows and columns clamped to what may be read: a condition would
+// keep the registers of what is fetched alive all through the loop. What must be zero becomes so when it is
+// stored. A work-item's share of a piece of `quads` quads a row is: one or more columns of a row, and the
+// same columns of every STAGE_STEP'th row from there. So every address is one base plus a constant.
+
+#define STAGE_WIDTH(quads) ((quads) % 32 == 0 ? 32 : (quads) % 16 == 0 ? 16 : 8)
+#define STAGE_COLUMNS(quads) ((quads) / STAGE_WIDTH(quads))
+#define STAGE_STEP(quads) (WORK_ITEMS / STAGE_WIDTH(quads))
+#define STAGE_COUNT(rows, quads)                                                                         \
+    (((rows) + STAGE_STEP(quads) - 1) / STAGE_STEP(quads) * STAGE_COLUMNS(quads))
+
+#define Q_FETCHES STAGE_COUNT(BLOCK_Q, QK_PIECE_QUADS)
+#define K_FETCHES STAGE_COUNT(BLOCK_K, QK_PIECE_QUADS)
+#define V_FETCHES STAGE_COUNT(V_PIECE, V_QUADS)
+
+static inline int stage_row0(int id, int quads) { return id / STAGE_WIDTH(quads); }
+static inline int stage_quad0(int id, int quads) { return id % STAGE_WIDTH(quads); }
+static inline int stage_row(int i, int quads) { return i / STAGE_COLUMNS(quads) * STAGE_STEP(quads); }
+static inline int stage_quad(int i, int quads) { return i % STAGE_COLUMNS(quads) * STAGE_WIDTH(quads); }
+
+// The last pass over the rows of a piece may be a partial one.
+static inline int stage_inside(int id, int i, int rows, int quads)
+{
+    return rows % STAGE_STEP(quads) == 0 || stage_row0(id, quads) + stage_row(i, quads) < rows;
+}
+
+// One head of q, k or v, and how far it may be read.
+typedef struct q_source {
+    const __global q_t *head;
+    long token;
+    int last_row;
+    int columns;
+} q_source;
+
+typedef struct k_source {
+    const __global k_t *head;
+    long token;
+    int last_row;
+    int columns;
+} k_source;
+
+typedef struct v_source {
+    const __global v_t *head;
+    long token;
+    int last_row;
+    int columns;
+} v_source;
+
+static inline void fetch_q(q_quad fetched[Q_FETCHES], const q_source *q, int id, int first_row,
+                           int first_column, int aligned)
+{
+#pragma unroll
+    for (int i = 0; i < Q_FETCHES; i++) {
+        const int row = first_row + stage_row0(id, QK_PIECE_QUADS) + stage_row(i, QK_PIECE_QUADS);
+        const int quad = stage_quad0(id, QK_PIECE_QUADS) + stage_quad(i, QK_PIECE_QUADS);
+        const int column = first_column + 4 * quad;
+        const __global q_t *p = q->head + min(row, q->last_row) * q->token;
+        fetched[i] = aligned ? LOAD_QUAD(Q_TYPE)(p + min(column, q->columns - 4))
+                             : GATHER_QUAD(Q_TYPE)(p, column, q->columns);
+    }
+}
+
+static inline void fetch_k(k_quad fetched[K_FETCHES], const k_source *k, int id, int first_row,
+                           int first_column, int aligned)
+{
+#pragma unroll
+    for (int i = 0; i < K_FETCHES; i++) {
+        const int row = first_row + stage_row0(id, QK_PIECE_QUADS) + stage_row(i, QK_PIECE_QUADS);
+        const int quad = stage_quad0(id, QK_PIECE_QUADS) + stage_quad(i, QK_PIECE_QUADS);
+        const int column = first_column + 4 * quad;
+        const __global k_t *p = k->head + min(row, k->last_row) * k->token;
+        fetched[i] = aligned ? LOAD_QUAD(K_TYPE)(p + min(column, k->columns - 4))
+                             : GATHER_QUAD(K_TYPE)(p, column, k->columns);
+    }
+}
+
+static inline void fetch_v(v_quad fetched[V_FETCHES], const v_source *v, int id, int first_row,
+                           int aligned)
+{
+#pragma unroll
+    for (int i = 0; i < V_FETCHES; i++) {
+        const int row = first_row + stage_row0(id, V_QUADS) + stage_row(i, V_QUADS);
+        const int column = 4 * (stage_quad0(id, V_QUADS) + stage_quad(i, V_QUADS));
+        const __global v_t *p = v->head + min(row, v->last_row) * v->token;
+        fetched[i] = aligned ? LOAD_QUAD(V_TYPE)(p + min(column, v->columns - 4))
+                             : GATHER_QUAD(V_TYPE)(p, column, v->columns);
+    }
+}
+
+static inline q_cell make_q_cell(q_quad quad, float scale)
+{
+#if Q_PACKED
+    return quad;
+#else
+    return UNPACK_QUAD(Q_TYPE)(quad) * scale;
+#endif
+}
+
+static inline k_cell make_k_cell(k_quad quad)
+{
+#if PACK_KV
+    return quad;
+#else
+    return UNPACK_QUAD(K_TYPE)(quad);
+#endif
+}
+
+static inline v_cell make_v_cell(v_quad quad)
+{
+#if PACK_KV
+    return quad;
+#else
+    return UNPACK_QUAD(V_TYPE)(quad);
+#endif
+}
+
+static inline int k_slot(int row) { return row * K_PITCH + (KEYS_ADJACENT ? row / KEYS : 0); }
+
+// `columns`: how many of the piece's columns exist; the others become zero.
+static inline void store_q(__local q_cell *cells, const q_quad fetched[Q_FETCHES], int id, int columns,
+                           float scale)
+{
+    const int row0 = stage_row0(id, QK_PIECE_QUADS), quad0 = stage_quad0(id, QK_PIECE_QUADS);
+    __local q_cell *first = cells + row0 * Q_PITCH + quad0;
+#pragma unroll
+    for (int i = 0; i < Q_FETCHES; i++) {
+        const int row = stage_row(i, QK_PIECE_QUADS), quad = stage_quad(i, QK_PIECE_QUADS);
+        const q_quad q = 4 * (quad0 + quad) < columns ? fetched[i] : (q_quad)(0);
+        if (stage_inside(id, i, BLOCK_Q, QK_PIECE_QUADS))
+            first[row * Q_PITCH + quad] = make_q_cell(q, scale);
+    }
+}
+
+static inline void store_k(__local k_cell *cells, const k_quad fetched[K_FETCHES], int id, int columns)
+{
+    const int row0 = stage_row0(id, QK_PIECE_QUADS), quad0 = stage_quad0(id, QK_PIECE_QUADS);
+    const int skew_is_linear = !KEYS_ADJACENT || STAGE_STEP(QK_PIECE_QUADS) % KEYS == 0;
+#pragma unroll
+    for (int i = 0; i < K_FETCHES; i++) {
+        const int row = stage_row(i, QK_PIECE_QUADS), quad = stage_quad(i, QK_PIECE_QUADS);
+        const int slot = skew_is_linear ? k_slot(row0) + k_slot(row) : k_slot(row0 + row);
+        const k_quad k = 4 * (quad0 + quad) < columns ? fetched[i] : (k_quad)(0);
+        if (stage_inside(id, i, BLOCK_K, QK_PIECE_QUADS))
+            cells[quad0 + slot + quad] = make_k_cell(k);
+    }
+}
+
+// `rows`: how many of the piece's rows exist; the others become zero, as 0 * NaN is NaN. Columns beyond the
+// true head dim hold anything: their part of O is never written.
+static inline void store_v(__local v_cell *cells, const v_quad fetched[V_FETCHES], int id, int rows)
+{
+    const int row0 = stage_row0(id, V_QUADS);
+    __local v_cell *first = cells + row0 * V_QUADS + stage_quad0(id, V_QUADS);
+#pragma unroll
+    for (int i = 0; i < V_FETCHES; i++) {
+        const int row = stage_row(i, V_QUADS);
+        const v_quad v = row0 + row < rows ? fetched[i] : (v_quad)(0);
+        if (stage_inside(id, i, V_PIECE, V_QUADS))
+            first[row * V_QUADS + stage_quad(i, V_QUADS)] = make_v_cell(v);
+    }
+}
+
+// ---- The two products ------------------------------------------------------------------------------------
+
+// s += Q K^T over one piece of columns. q: the work-item's first row, k: its first key.
+static inline void multiply_qk(float s[ROWS][KEYS], const __local q_cell *q, const __local k_cell *k)
+{
+#pragma unroll UNROLL
+    for (int step = 0; step < QK_PIECE_QUADS; step++, q++, k++) {
+        float4 keys[KEYS];
+#pragma unroll
+        for (int n = 0; n < KEYS; n++)
+            keys[n] = UNPACK_QUAD(K_CELL_TYPE)(k[n * KEY_STEP * K_PITCH]);
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            const float4 row = UNPACK_QUAD(Q_CELL_TYPE)(q[r * ITEMS_Y * Q_PITCH]);
+#pragma unroll
+            for (int n = 0; n < KEYS; n++)
+                s[r][n] = multiply_add(row.x, keys[n].x, s[r][n]);
+#pragma unroll
+            for (int n = 0; n < KEYS; n++)
+                s[r][n] = multiply_add(row.y, keys[n].y, s[r][n]);
+#pragma unroll
+            for (int n = 0; n < KEYS; n++)
+                s[r][n] = multiply_add(row.z, keys[n].z, s[r][n]);
+#pragma unroll
+            for (int n = 0; n < KEYS; n++)
+                s[r][n] = multiply_add(row.w, keys[n].w, s[r][n]);
+        }
+    }
+}
+
+// o += P V over one piece of keys. p: the work-item's first row at the piece's first key, v: its first
+// column.
+static inline void multiply_pv(float4 o[ROWS][QUADS], const __local float *p, const __local v_cell *v)
+{
+#pragma unroll UNROLL
+    for (int step = 0; step < V_PIECE / 4; step++, p += 4, v += 4 * V_QUADS) {
+        float4 columns[4][QUADS];
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+#pragma unroll
+            for (int c = 0; c < QUADS; c++)
+                columns[j][c] = UNPACK_QUAD(V_CELL_TYPE)(v[j * V_QUADS + c * ITEMS_X]);
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            const float4 weights = *(const __local float4 *)(p + r * ITEMS_Y * P_PITCH);
+#pragma unroll
+            for (int c = 0; c < QUADS; c++)
+                o[r][c] = multiply_add4(weights.x, columns[0][c], o[r][c]);
+#pragma unroll
+            for (int c = 0; c < QUADS; c++)
+                o[r][c] = multiply_add4(weights.y, columns[1][c], o[r][c]);
+#pragma unroll
+            for (int c = 0; c < QUADS; c++)
+                o[r][c] = multiply_add4(weights.z, columns[2][c], o[r][c]);
+#pragma unroll
+            for (int c = 0; c < QUADS; c++)
+                o[r][c] = multiply_add4(weights.w, columns[3][c], o[r][c]);
+        }
+    }
+}
+
+// ---- Scores and softmax ----------------------------------------------------------------------------------
+
+// What a row's scores are relative to.
+static inline float score_base(float m) { return m > ANCHOR_MIN ? m : 0.0f; }
+
+// With SCORE_FULL the softcap needs the scores themselves, and with a packed Q the scale is still to come:
+// the base then comes off in finish_scores.
+#define BASE_FIRST (!SCORE_FULL && !Q_PACKED)
+
+static inline void begin_scores(float s[ROWS][KEYS], const float m[ROWS])
+{
+#pragma unroll
+    for (int r = 0; r < ROWS; r++)
+#pragma unroll
+        for (int n = 0; n < KEYS; n++)
+            s[r][n] = BASE_FIRST ? -score_base(m[r]) : 0.0f;
+}
+
+typedef struct score_tile {
+    int row;     // the work-item's first
+    int key;     // the tile's first
+    int partial; // some row may not see some key
+    const __global bias_t *bias; // of the head
+} score_tile;
+
+#if SCORE_FULL
+// The bias may not be read beyond q_len; rows beyond repeat the last.
+static inline float load_bias(const score_tile *tile, int row, int key, const attention_args *a)
+{
+    if (!a->has_bias)
+        return 0.0f;
+    return LOAD1(BIAS_TYPE)(tile->bias, min(row, a->q_len - 1) * a->bias.token + key * a->bias_key);
+}
+#endif
+
+// The score itself from a product, relative to the row's base.
+static inline float make_score(float product, float base, const score_tile *tile, int row, int key,
+                               const attention_args *a)
+{
+#if SCORE_FULL
+    const float scaled = Q_PACKED ? product * a->scale : product;
+    return transform_score(scaled, load_bias(tile, row, key, a), a->softcap) - base;
+#else
+    return Q_PACKED ? multiply_add(product, a->scale_log2, -base) : product;
+#endif
+}
+
+// From products to scores; keys that the row may not see get -inf, whatever the product there: a NaN in K
+// at such a key goes no further.
+static inline void finish_scores(float s[ROWS][KEYS], const float m[ROWS], const score_tile *tile, int x,
+                                 const attention_args *a)
+{
+    if (BASE_FIRST && !tile->partial)
+        return;
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        const int row = tile->row + r * ITEMS_Y;
+#pragma unroll
+        for (int n = 0; n < KEYS; n++) {
+            const int key = tile->key + item_key(x, n);
+            // Not by keys_of_row: compilers would keep its results for all rows in registers.
+            if (!tile->partial || row_sees_key(row, key, a->kv_len, a->band_begin, a->band_end))
+                s[r][n] = make_score(s[r][n], score_base(m[r]), tile, row, key, a);
+            else
+                s[r][n] = -INFINITY;
+        }
+    }
+}
+
+// Whether some row of the work-item needs the exact step. (fmax passes over NaN; a NaN score reaches its
+// row through the weights.)
+static inline int references_outgrown(float s[ROWS][KEYS], const float m[ROWS])
+{
+    int outgrown = 0;
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        float peak = s[r][0];
+#pragma unroll
+        for (int n = 1; n < KEYS; n++)
+            peak = fmax(peak, s[r][n]);
+        outgrown |= !(m[r] > ANCHOR_MIN) || peak > LAZY_LIMIT;
+    }
+    return outgrown;
+}
+
+// The exact online-softmax step: each row's reference moves to its largest score so far, and what was
+// summed up shrinks accordingly. A row that has seen no key has m = SCORE_FLOOR, against which a forbidden
+// key weighs nothing and a floor score 1. p: the work-item's first row of P, as scratch.
+static inline void move_references(float s[ROWS][KEYS], float m[ROWS], float l[ROWS],
+                                   float4 o[ROWS][QUADS], __local float *p, int x)
+{
+    float peak[ROWS];
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        peak[r] = SCORE_FORBIDDEN;
+#pragma unroll
+        for (int n = 0; n < KEYS; n++) {
+            s[r][n] = settle_score(s[r][n]);
+            peak[r] = fmax(peak[r], s[r][n]);
+        }
+        p[r * ITEMS_Y * P_PITCH + x] = peak[r];
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+#pragma unroll
+    for (int r = 0; r < ROWS; r++)
+        for (int i = 0; i < ITEMS_X; i++)
+            peak[r] = fmax(peak[r], p[r * ITEMS_Y * P_PITCH + i]);
+    barrier(CLK_LOCAL_MEM_FENCE);
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        const float base = score_base(m[r]);
+        const float reference = fmax(m[r], base + peak[r]);
+        const float shrink = EXP2(m[r] - reference);
+        m[r] = reference;
+        l[r] *= shrink;
+#pragma unroll
+        for (int c = 0; c < QUADS; c++)
+            o[r][c] *= shrink;
+#pragma unroll
+        for (int n = 0; n < KEYS; n++)
+            s[r][n] -= reference - base;
+    }
+}
+
+// p = exp2(s) to local memory, their sums to l. p: the work-item's first row.
+static inline void store_weights(__local float *p, float l[ROWS], float s[ROWS][KEYS], int x)
+{
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        __local float *row = p + r * ITEMS_Y * P_PITCH + item_key(x, 0);
+        float sum = 0.0f;
+#pragma unroll
+        for (int n = 0; n < KEYS; n++) {
+            s[r][n] = EXP2(s[r][n]);
+            sum += s[r][n];
+        }
+        l[r] += sum;
+#if KEYS_ADJACENT
+#pragma unroll
+        for (int n = 0; n < KEYS; n += 4)
+            *(__local float4 *)(row + n) =
+                (float4)(s[r][n], s[r][n + 1], s[r][n + 2], s[r][n + 3]);
+#else
+#pragma unroll
+        for (int n = 0; n < KEYS; n++)
+            row[n * ITEMS_X] = s[r][n];
+#endif
+    }
+}
+
+// ---- Results ---------------------------------------------------------------------------------------------
+
+static inline void store_o(__global o_t *row, int column, int columns, float4 value, int aligned)
+{
+    if (aligned) {
+        if (column < columns)
+            STORE4(O_TYPE)(row, column, value);
+    } else {
+        const float values[4] = {value.x, value.y, value.z, value.w};
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            if (column + i < columns)
+                STORE1(O_TYPE)(row, column + i, values[i]);
+    }
+}
+
+// ---- The whole -------------------------------------------------------------------------------------------
+
+// Both kernels, with `aligned` a constant: whether rows may be read and written in whole quads.
+static inline __attribute__((always_inline)) void
+forward(const __global q_t *q_base, const __global k_t *k_base, const __global v_t *v_base,
+        __global o_t *o_base, __global float *lse_base, const __global bias_t *bias_base,
+        const attention_args *a, const local_memory *local_, const int aligned)
+{
+    const work_item item = this_work_item();
+    work_place place = place_of_group((int)get_group_id(1) + a->first_group, a);
+    place.q_tile = a->q_tiles - 1 - place.q_tile; // under a causal bound the long tiles go first
+    const int head_kv = place.head / a->heads_per_kv;
+    const int first_row = place.q_tile * BLOCK_Q;
+    const int last_row = min(first_row + BLOCK_Q, a->q_len) - 1;
+    const key_range keys = keys_of_rows(first_row, last_row, a->kv_len, a->band_begin, a->band_end);
+
+    const q_source q = {q_base + head_base(&a->q, place.batch, place.head), a->q.token, last_row,
+                        a->head_dim_qk};
+    const k_source k = {k_base + head_base(&a->k, place.batch, head_kv), a->k.token, keys.end - 1,
+                        a->head_dim_qk};
+    const v_source v = {v_base + head_base(&a->v, place.batch, head_kv), a->v.token, keys.end - 1,
+                        a->head_dim_v};
+    const float scale = SCORE_FULL ? a->scale : a->scale_log2;
+    score_tile tile;
+    tile.row = first_row + item.y;
+    tile.bias = bias_base + head_base(&a->bias, place.batch, place.head);
+
+    // Where this work-item's rows, keys and columns begin.
+    const __local q_cell *q_item = local_->q + item.y * Q_PITCH;
+    const __local k_cell *k_item = local_->k + k_slot(item_key(item.x, 0));
+    const __local v_cell *v_item = local_->v + item.x;
+    __local float *p_item = local_->p + item.y * P_PITCH;
+
+    float m[ROWS], l[ROWS];
+    float4 o[ROWS][QUADS];
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        m[r] = SCORE_FLOOR;
+        l[r] = 0.0f;
+#pragma unroll
+        for (int c = 0; c < QUADS; c++)
+            o[r][c] = (float4)(0.0f);
+    }
+
+    if (item.id == 0)
+        *local_->outgrown = 0;
+    if (keys.begin < keys.end) {
+        for (int piece = 0; piece < (Q_RESIDENT ? QK_PIECES : 1); piece++) {
+            q_quad q_next[Q_FETCHES];
+            fetch_q(q_next, &q, item.id, first_row, piece * QK_PIECE, aligned);
+            store_q(local_->q + piece * QK_PIECE_QUADS, q_next, item.id, q.columns - piece * QK_PIECE,
+                    scale);
+        }
+        k_quad k_next[K_FETCHES];
+        fetch_k(k_next, &k, item.id, keys.begin, 0, aligned);
+        store_k(local_->k, k_next, item.id, k.columns);
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+
+    // for each tile of keys:
+    //     S = -m + Q K^T                       one piece of columns after the other
+    //     S = -inf where a row may not see a key
+    //     if some score outgrew its reference: m = row maximum; rescale l, O, S
+    //     P = exp2(S);  l += row sums of P
+    //     O += P V                             one piece of keys after the other
+    // O / l, and ln(sum exp) = m + ln l
+    for (int key = keys.begin; key < keys.end; key += BLOCK_K) {
+        float s[ROWS][KEYS];
+        begin_scores(s, m);
+        for (int piece = 1; piece < QK_PIECES; piece++) {
+            q_quad q_next[Q_FETCHES];
+            k_quad k_next[K_FETCHES];
+            fetch_k(k_next, &k, item.id, key, piece * QK_PIECE, aligned);
+            if (!Q_RESIDENT)
+                fetch_q(q_next, &q, item.id, first_row, piece * QK_PIECE, aligned);
+            multiply_qk(s, q_item + (Q_RESIDENT ? (piece - 1) * QK_PIECE_QUADS : 0), k_item);
+            barrier(CLK_LOCAL_MEM_FENCE);
+            store_k(local_->k, k_next, item.id, k.columns - piece * QK_PIECE);
+            if (!Q_RESIDENT)
+                store_q(local_->q, q_next, item.id, q.columns - piece * QK_PIECE, scale);
+            barrier(CLK_LOCAL_MEM_FENCE);
+        }
+        multiply_qk(s, q_item + (Q_RESIDENT ? (QK_PIECES - 1) * QK_PIECE_QUADS : 0), k_item);
+
+        tile.key = key;
+        tile.partial = !tile_is_full(first_row, last_row, key, key + BLOCK_K - 1, a->kv_len,
+                                     a->band_begin, a->band_end);
+        finish_scores(s, m, &tile, item.x, a);
+        if (references_outgrown(s, m))
+            atomic_or(local_->outgrown, 1);
+        barrier(CLK_LOCAL_MEM_FENCE); // the flag is up to date, and nobody reads K any more
+
+        v_quad v_next[V_FETCHES];
+        fetch_v(v_next, &v, item.id, key, aligned);
+        if (*local_->outgrown)
+            move_references(s, m, l, o, p_item, item.x);
+        store_weights(p_item, l, s, item.x);
+        store_v(local_->v, v_next, item.id, keys.end - key);
+        barrier(CLK_LOCAL_MEM_FENCE);
+
+        for (int piece = 1; piece < V_PIECES; piece++) {
+            fetch_v(v_next, &v, item.id, key + piece * V_PIECE, aligned);
+            multiply_pv(o, p_item + (piece - 1) * V_PIECE, v_item);
+            barrier(CLK_LOCAL_MEM_FENCE);
+            store_v(local_->v, v_next, item.id, keys.end - key - piece * V_PIECE);
+            barrier(CLK_LOCAL_MEM_FENCE);
+        }
+        k_quad k_next[K_FETCHES];
+        q_quad q_next[Q_FETCHES];
+        fetch_k(k_next, &k, item.id, key + BLOCK_K, 0, aligned);
+        if (!Q_RESIDENT)
+            fetch_q(q_next, &q, item.id, first_row, 0, aligned);
+        multiply_pv(o, p_item + (V_PIECES - 1) * V_PIECE, v_item);
+        if (item.id == 0)
+            *local_->outgrown = 0;
+        barrier(CLK_LOCAL_MEM_FENCE); // nobody reads P or V any more
+        store_k(local_->k, k_next, item.id, k.columns);
+        if (!Q_RESIDENT)
+            store_q(local_->q, q_next, item.id, q.columns, scale);
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
+
+    // Each work-item summed the weights of its own keys.
+#pragma unroll
+    for (int r = 0; r < ROWS; r++)
+        p_item[r * ITEMS_Y * P_PITCH + item.x] = l[r];
+    barrier(CLK_LOCAL_MEM_FENCE);
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        const int row = first_row + item.y + r * ITEMS_Y;
+        float sum = 0.0f;
+        for (int i = 0; i < ITEMS_X; i++)
+            sum += p_item[r * ITEMS_Y * P_PITCH + i];
+        if (row <= last_row) {
+            const float inverse = sum == 0.0f ? 0.0f : 1.0f / sum; // a row without keys stays zero
+            __global o_t *o_row = o_base + head_base(&a->o, place.batch, place.head) + row * a->o.token;
+#pragma unroll
+            for (int c = 0; c < QUADS; c++)
+                store_o(o_row, 4 * (item.x + c * ITEMS_X), a->head_dim_v,
+                        sum == 0.0f ? (float4)(0.0f) : o[r][c] * inverse, aligned);
+            if (a->want_lse && item.x == 0)
+                lse_base[head_base(&a->lse, place.batch, place.head) + row * a->lse.token] =
+                    sum == 0.0f ? -INFINITY : (m[r] + log2(sum)) * LN_2;
+        }
+    }
+    // PoCL 3.1 (2026-11-29) needs this: where the kernel skips a body with barriers, a condition at the very
+    // end of that body is otherwise decided by the first work-item for all of them.
+    barrier(CLK_LOCAL_MEM_FENCE);
+}
+
+__kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void
+forward_aligned(const __global q_t *restrict q, const __global k_t *restrict k,
+                const __global v_t *restrict v, __global o_t *restrict o, __global float *restrict lse,
+                const __global bias_t *restrict bias, attention_args args)
+{
+    __local float4 q_memory[ROUND_UP_16(Q_BYTES) / 16];
+    __local float4 tile_memory[ROUND_UP_16(TILE_BYTES) / 16];
+    __local int outgrown;
+    const local_memory local_ = {(__local q_cell *)q_memory, (__local k_cell *)tile_memory,
+                                 (__local float *)tile_memory,
+                                 (__local v_cell *)(tile_memory + P_BYTES / 16), &outgrown};
+    if ((int)get_group_id(1) < args.num_groups)
+        forward(q, k, v, o, lse, bias, &args, &local_, 1);
+}
+
+__kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void
+forward_any(const __global q_t *restrict q, const __global k_t *restrict k,
+            const __global v_t *restrict v, __global o_t *restrict o, __global float *restrict lse,
+            const __global bias_t *restrict bias, attention_args args)
+{
+    __local float4 q_memory[ROUND_UP_16(Q_BYTES) / 16];
+    __local float4 tile_memory[ROUND_UP_16(TILE_BYTES) / 16];
+    __local int outgrown;
+    const local_memory local_ = {(__local q_cell *)q_memory, (__local k_cell *)tile_memory,
+                                 (__local float *)tile_memory,
+                                 (__local v_cell *)(tile_memory + P_BYTES / 16), &outgrown};
+    if ((int)get_group_id(1) < args.num_groups)
+        forward(q, k, v, o, lse, bias, &args, &local_, 0);
+}

@@ -1,0 +1,42 @@
+// score.cl: from the raw product q.k to the final score, for one value or a vector of them. A path sets
+// SCORE_T and its integer twin SCORE_INT_T (true is 1 for scalars and -1 for vectors: select() hides it).
+//
+// Paths keep scores in log2 units, so that the softmax is exp2. The sentinels are finite, so that no
+// difference of two of them is NaN:
+//     SCORE_FLOOR      finite scores below -1e30 act as -1e30
+//     SCORE_FORBIDDEN  a key that the row may not see; weighs nothing even against SCORE_FLOOR
+
+#ifndef SCORE_T
+#define SCORE_T float
+#define SCORE_INT_T int
+#endif
+
+#ifndef SCORE_FULL // 1: softcap and bias can take part (run-time branches); 0: scale and mask alone
+#define SCORE_FULL 0
+#endif
+
+#define LOG2_E 1.44269504088896340736f
+#define LN_2 0.69314718055994530942f
+#define SCORE_FLOOR (-1e30f * LOG2_E)
+#define SCORE_FORBIDDEN (-4e30f)
+
+// Forbids keys: -inf becomes the sentinel, finite scores end at the floor, NaN stays.
+static inline SCORE_T settle_score(SCORE_T score)
+{
+    const SCORE_T floored = score < (SCORE_T)(SCORE_FLOOR) ? (SCORE_T)(SCORE_FLOOR) : score;
+    return score == (SCORE_T)(-INFINITY) ? (SCORE_T)(SCORE_FORBIDDEN) : floored;
+}
+
+#if SCORE_FULL
+// score: scale * q.k in natural units. Returns the final score in log2 units, keys forbidden by -inf
+// settled. Softcap comes before the bias, so that -inf stays -inf.
+static inline SCORE_T transform_score(SCORE_T score, SCORE_T bias, float softcap)
+{
+    if (softcap > 0.0f)
+        score = softcap * tanh(score / softcap);
+    score += bias;
+    // The floor comes before the change of units: the most negative float times log2(e) would be -inf.
+    const SCORE_T floored = score < (SCORE_T)(-1e30f) ? (SCORE_T)(-1e30f) : score;
+    return score == (SCORE_T)(-INFINITY) ? (SCORE_T)(SCORE_FORBIDDEN) : floored * LOG2_E;
+}
+#endif

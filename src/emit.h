@@ -1,0 +1,33 @@
+/* emit.h: the one place that produces commands. An emitter chains them: the first waits for the caller's
+ * events, each later one for the one before, so that out-of-order queues keep the order. */
+#ifndef CLATTN_EMIT_H
+#define CLATTN_EMIT_H
+
+#include "context.h"
+#include "kernel_args.h"
+
+typedef struct clattn__emitter {
+    const clattn__cl *cl;
+    cl_command_queue queue;
+    cl_uint num_wait;
+    const cl_event *wait;
+    cl_event last; /* of the newest command, owned; NULL before the first */
+} clattn__emitter;
+
+enum { CLATTN__BUFFERS = 6 }; /* q, k, v, o, lse, bias */
+
+/* The arguments of every forward kernel, in order. A NULL buffer is passed as a null pointer. */
+cl_int clattn__set_arguments(const clattn__cl *cl, cl_kernel kernel,
+                             const cl_mem buffers[CLATTN__BUFFERS], const attention_args *args);
+
+/* `groups` work-groups of `work_items` each, numbered along the second axis: the first stays short, so
+ * that no driver's limit or specialisation on grid width is met. */
+cl_int clattn__emit_kernel(clattn__emitter *emitter, cl_kernel kernel, size_t work_items, size_t groups);
+
+/* Hands the last command's event to the caller (`event` may be NULL); a marker if there was none. */
+cl_int clattn__emit_end(clattn__emitter *emitter, cl_event *event);
+
+/* After a failure: lets go of what was emitted. */
+void clattn__emit_abandon(clattn__emitter *emitter);
+
+#endif

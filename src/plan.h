@@ -1,0 +1,18 @@
+/* plan.h: what is fixed for a model, resolved: no zero stands for a default any more. */
+#ifndef CLATTN_PLAN_H
+#define CLATTN_PLAN_H
+
+#include "program.h"
+
+struct clattn_plan {
+    clattn_context *context; /* retained */
+    clattn_plan_desc desc;   /* defaults filled in */
+    clattn__kernel_shape shape;
+    clattn__program *program; /* the context's */
+    char description[1024];
+};
+
+size_t clattn__dtype_size(int32_t dtype);
+const char *clattn__dtype_name(int32_t dtype);
+
+#endif

@@ -1,0 +1,396 @@
+#include "program.h"
+
+#include "cache_entry.h"
+#include "emit.h"
+#include "hash.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define WHERE "clattn_plan_create"
+
+/* ---- Text ---- */
+
+static clattn_status make_options(char **out, clattn_context *context, const clattn__tile *tile,
+                                  const clattn__kernel_shape *shape)
+{
+    const size_t capacity = 256 + sizeof tile->options;
+    char *text = clattn__allocate(&context->allocator, capacity);
+    RETURN_ERROR_IF(text == NULL, &context->log, CLATTN_OUT_OF_HOST_MEMORY,
+                    WHERE ": out of host memory");
+    snprintf(text, capacity,
+             "-cl-std=CL1.2 -DQ_TYPE=%d -DK_TYPE=%d -DV_TYPE=%d -DO_TYPE=%d -DBIAS_TYPE=%d "
+             "-DHEAD_DIM_QK=%d -DHEAD_DIM_V=%d -DSCORE_FULL=%d %s",
+             (int)shape->dtype_q, (int)shape->dtype_k, (int)shape->dtype_v, (int)shape->dtype_o,
+             (int)shape->dtype_bias, (int)shape->dim_qk_class, (int)shape->dim_v_class,
+             (int)shape->score_full, tile->options);
+    *out = text;
+    return CLATTN_SUCCESS;
+}
+
+/* A #line directive before each piece, so that a vendor's build log names the true file and line. */
+static clattn_status make_source(char **out, clattn_context *context, const clattn__path *path)
+{
+    size_t capacity = 1;
+    for (const clattn__piece *piece = path->pieces; piece->name != NULL; piece++)
+        capacity += *piece->size + strlen(piece->name) + 16;
+    char *text = clattn__allocate(&context->allocator, capacity);
+    RETURN_ERROR_IF(text == NULL, &context->log, CLATTN_OUT_OF_HOST_MEMORY,
+                    WHERE ": out of host memory");
+    char *end = text;
+    for (const clattn__piece *piece = path->pieces; piece->name != NULL; piece++) {
+        end += sprintf(end, "#line 1 \"%s\"\n", piece->name);
+        memcpy(end, piece->text, *piece->size);
+        end += *piece->size;
+    }
+    *end = '\0';
+    *out = text;
+    return CLATTN_SUCCESS;
+}
+
+static void make_key(char *out, size_t capacity, const clattn__device *device, const char *source,
+                     const char *options)
+{
+    const uint32_t version = CLATTN_VERSION;
+    const char *texts[] = {source,          options,         device->platform, device->name,
+                           device->vendor, device->version, device->driver};
+    uint64_t hash[2] = {CLATTN__HASH_START, CLATTN__HASH_START ^ UINT64_C(0x9e3779b97f4a7c15)};
+    for (int half = 0; half < 2; half++) {
+        hash[half] = clattn__hash(hash[half], &version, sizeof version);
+        for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+            hash[half] = clattn__hash(hash[half], texts[i], strlen(texts[i]) + 1);
+    }
+    snprintf(out, capacity, "%016llx%016llx", (unsigned long long)hash[0],
+             (unsigned long long)hash[1]);
+}
+
+/* ---- Building ---- */
+
+static const char *kernel_name(const clattn__program *program, int kernel)
+{
+    return kernel == CLATTN__KERNEL_ALIGNED ? program->path->kernel_aligned
+                                            : program->path->kernel_any;
+}
+
+static void release_objects(clattn__program *program, clattn_context *context)
+{
+    for (int kernel = 0; kernel < CLATTN__KERNELS; kernel++)
+        for (int i = 0; i < CLATTN__INSTANCES; i++) {
+            if (program->instance[kernel][i] != NULL)
+                context->cl.clReleaseKernel(program->instance[kernel][i]);
+            program->instance[kernel][i] = NULL;
+        }
+    if (program->program != NULL)
+        context->cl.clReleaseProgram(program->program);
+    program->program = NULL;
+}
+
+static void keep_build_log(clattn__program *program, clattn_context *context)
+{
+    size_t size = 0;
+    clattn__release(&context->allocator, program->build_log);
+    program->build_log = NULL;
+    if (context->cl.clGetProgramBuildInfo(program->program, context->device_id, CL_PROGRAM_BUILD_LOG,
+                                          0, NULL, &size) != CL_SUCCESS ||
+        (program->build_log = clattn__allocate(&context->allocator, size + 1)) == NULL)
+        return;
+    context->cl.clGetProgramBuildInfo(program->program, context->device_id, CL_PROGRAM_BUILD_LOG, size,
+                                      program->build_log, NULL);
+    clattn__say_text(&program->log, CLATTN_LOG_INFO, program->build_log);
+}
+
+/* The tile asks more than the driver grants: the next row of the table may do. */
+static clattn_status tile_fails(clattn__program *program, const char *reason)
+{
+    snprintf(program->reason, sizeof program->reason, "%s", reason);
+    clattn__say(&program->log, CLATTN_LOG_INFO, "%s, %s: %s", program->path->name, program->tile.label,
+                reason);
+    return CLATTN_COMPILE_FAILED;
+}
+
+static clattn_status build(clattn__program *program, clattn_context *context)
+{
+    const double start = clattn__seconds();
+    const cl_int code = context->cl.clBuildProgram(program->program, 1, &context->device_id,
+                                                   program->options, NULL, NULL);
+    if (code == CL_BUILD_PROGRAM_FAILURE) {
+        keep_build_log(program, context);
+        return tile_fails(program, "does not build");
+    }
+    FORWARD_IF_CL_ERROR(&program->log, WHERE, "clBuildProgram", code);
+    clattn__say(&program->log, CLATTN_LOG_INFO, "%s, %s: built in %.0f ms", program->path->name,
+                program->tile.label, 1e3 * (clattn__seconds() - start));
+    return CLATTN_SUCCESS;
+}
+
+static clattn_status create_instances(clattn__program *program, clattn_context *context)
+{
+    for (int kernel = 0; kernel < CLATTN__KERNELS; kernel++) {
+        if (kernel_name(program, kernel) == NULL)
+            continue;
+        for (int i = 0; i < CLATTN__INSTANCES; i++) {
+            cl_int code = CL_SUCCESS;
+            program->instance[kernel][i] =
+                context->cl.clCreateKernel(program->program, kernel_name(program, kernel), &code);
+            FORWARD_IF_CL_ERROR(&program->log, WHERE, "clCreateKernel", code);
+        }
+        program->free_instances[kernel] = (1u << CLATTN__INSTANCES) - 1;
+    }
+    return CLATTN_SUCCESS;
+}
+
+/* What the table estimated, the built kernel says exactly. */
+static clattn_status check_limits(clattn__program *program, clattn_context *context)
+{
+    for (int kernel = 0; kernel < CLATTN__KERNELS; kernel++) {
+        const cl_kernel instance = program->instance[kernel][0];
+        size_t work_items = 0;
+        cl_ulong local = 0;
+        char reason[120];
+        if (instance == NULL)
+            continue;
+        FORWARD_IF_CL_ERROR(&program->log, WHERE, "clGetKernelWorkGroupInfo",
+                            context->cl.clGetKernelWorkGroupInfo(instance, context->device_id,
+                                                                 CL_KERNEL_WORK_GROUP_SIZE,
+                                                                 sizeof work_items, &work_items, NULL));
+        FORWARD_IF_CL_ERROR(&program->log, WHERE, "clGetKernelWorkGroupInfo",
+                            context->cl.clGetKernelWorkGroupInfo(instance, context->device_id,
+                                                                 CL_KERNEL_LOCAL_MEM_SIZE,
+                                                                 sizeof local, &local, NULL));
+        if (work_items < (size_t)program->tile.work_items) {
+            snprintf(reason, sizeof reason, "%d work-items, the built kernel runs with %d",
+                     (int)program->tile.work_items, (int)work_items);
+            return tile_fails(program, reason);
+        }
+        if (local > context->device.local_bytes) {
+            snprintf(reason, sizeof reason, "%llu bytes of local memory, the device has %llu",
+                     (unsigned long long)local, (unsigned long long)context->device.local_bytes);
+            return tile_fails(program, reason);
+        }
+    }
+    return CLATTN_SUCCESS;
+}
+
+/* Drivers finish compiling at the first enqueue (PoCL 3.1 does): so that comes here, on a queue of ours. */
+static clattn_status warm_up(clattn__program *program, clattn_context *context)
+{
+    const cl_mem none[CLATTN__BUFFERS] = {NULL};
+    attention_args nothing;
+    memset(&nothing, 0, sizeof nothing);
+    for (int kernel = 0; kernel < CLATTN__KERNELS; kernel++) {
+        const cl_kernel instance = program->instance[kernel][0];
+        clattn__emitter emitter = {&context->cl, context->warm_queue, 0, NULL, NULL};
+        if (instance == NULL)
+            continue;
+        FORWARD_IF_CL_ERROR(&program->log, WHERE, "clSetKernelArg",
+                            clattn__set_arguments(&context->cl, instance, none, &nothing));
+        const cl_int code =
+            clattn__emit_kernel(&emitter, instance, (size_t)program->tile.work_items, 1);
+        clattn__emit_abandon(&emitter);
+        if (code == CL_OUT_OF_RESOURCES || code == CL_INVALID_WORK_GROUP_SIZE)
+            return tile_fails(program, clattn_status_string(code));
+        FORWARD_IF_CL_ERROR(&program->log, WHERE, "clEnqueueNDRangeKernel", code);
+        FORWARD_IF_CL_ERROR(&program->log, WHERE, "clFinish",
+                            context->cl.clFinish(context->warm_queue));
+    }
+    return CLATTN_SUCCESS;
+}
+
+static clattn_status finish_build(clattn__program *program, clattn_context *context)
+{
+    FORWARD_IF_ERROR(build(program, context));
+    FORWARD_IF_ERROR(create_instances(program, context));
+    FORWARD_IF_ERROR(check_limits(program, context));
+    return warm_up(program, context);
+}
+
+/* Whether the cache had a binary that the driver takes. */
+static int load_from_cache(clattn__program *program, clattn_context *context)
+{
+    void *entry;
+    size_t size;
+    cl_int code = CL_SUCCESS, taken = CL_SUCCESS;
+    const unsigned char *binary = clattn__cache_load(context, program->key, &entry, &size);
+    if (binary == NULL)
+        return 0;
+    program->program = context->cl.clCreateProgramWithBinary(context->cl_context, 1,
+                                                             &context->device_id, &size, &binary,
+                                                             &taken, &code);
+    clattn__release(&context->allocator, entry);
+    /* A refusal is no error of the call: the program is built from source instead. */
+    program->log.write = NULL;
+    const int done = code == CL_SUCCESS && taken == CL_SUCCESS &&
+                     finish_build(program, context) == CLATTN_SUCCESS;
+    program->log = context->log;
+    if (!done) {
+        release_objects(program, context);
+        clattn__say(&program->log, CLATTN_LOG_INFO, "cached binary %s was refused: rebuilding",
+                    program->key);
+    }
+    return done;
+}
+
+static void save_to_cache(clattn__program *program, clattn_context *context)
+{
+    enum { MAX_DEVICES = 64 };
+    const clattn__cl *cl = &context->cl;
+    cl_device_id devices[MAX_DEVICES] = {NULL};
+    size_t sizes[MAX_DEVICES] = {0};
+    unsigned char *binaries[MAX_DEVICES] = {NULL};
+    size_t bytes = 0, mine = 0;
+    if (context->cache.store == NULL ||
+        cl->clGetProgramInfo(program->program, CL_PROGRAM_DEVICES, sizeof devices, devices, &bytes) !=
+            CL_SUCCESS ||
+        cl->clGetProgramInfo(program->program, CL_PROGRAM_BINARY_SIZES, sizeof sizes, sizes, NULL) !=
+            CL_SUCCESS)
+        return;
+    const size_t count = bytes / sizeof *devices;
+    while (mine < count && devices[mine] != context->device_id)
+        mine++;
+    if (mine == count || sizes[mine] == 0 ||
+        (binaries[mine] = clattn__allocate(&context->allocator, sizes[mine])) == NULL)
+        return;
+    /* The other devices' entries stay NULL: they are not asked for. */
+    if (cl->clGetProgramInfo(program->program, CL_PROGRAM_BINARIES, count * sizeof *binaries, binaries,
+                             NULL) == CL_SUCCESS)
+        clattn__cache_store(context, program->key, binaries[mine], sizes[mine]);
+    clattn__release(&context->allocator, binaries[mine]);
+}
+
+static clattn_status build_from_source(clattn__program *program, clattn_context *context)
+{
+    const char *text = program->source;
+    cl_int code = CL_SUCCESS;
+    program->program =
+        context->cl.clCreateProgramWithSource(context->cl_context, 1, &text, NULL, &code);
+    FORWARD_IF_CL_ERROR(&program->log, WHERE, "clCreateProgramWithSource", code);
+    FORWARD_IF_ERROR(finish_build(program, context));
+    save_to_cache(program, context);
+    return CLATTN_SUCCESS;
+}
+
+/* ---- The list of a context's programs ---- */
+
+static void program_destroy(clattn__program *program, clattn_context *context)
+{
+    release_objects(program, context);
+    clattn__condition_destroy(&program->instance_returned);
+    clattn__mutex_destroy(&program->mutex);
+    clattn__release(&context->allocator, program->build_log);
+    clattn__release(&context->allocator, program->source);
+    clattn__release(&context->allocator, program->options);
+    clattn__release(&context->allocator, program);
+}
+
+static clattn_status program_new(clattn__program **out, clattn_context *context,
+                                 const clattn__path *path, const clattn__tile *tile,
+                                 const clattn__kernel_shape *shape)
+{
+    clattn__program *program = clattn__allocate(&context->allocator, sizeof *program);
+    RETURN_ERROR_IF(program == NULL, &context->log, CLATTN_OUT_OF_HOST_MEMORY,
+                    WHERE ": out of host memory");
+    if (clattn__mutex_init(&program->mutex) != 0 ||
+        clattn__condition_init(&program->instance_returned) != 0) {
+        clattn__release(&context->allocator, program);
+        return clattn__fail(&context->log, CLATTN_OUT_OF_HOST_MEMORY, WHERE ": no lock could be made");
+    }
+    program->log = context->log;
+    program->path = path;
+    program->tile = *tile;
+    clattn_status status = make_options(&program->options, context, tile, shape);
+    if (status == CLATTN_SUCCESS)
+        status = make_source(&program->source, context, path);
+    if (status != CLATTN_SUCCESS) {
+        program_destroy(program, context);
+        return status;
+    }
+    make_key(program->key, sizeof program->key, &context->device, program->source, program->options);
+    *out = program;
+    return CLATTN_SUCCESS;
+}
+
+/* With the context's mutex held: the listed program of the same key, or `fresh`, now listed. */
+static clattn__program *find_or_list(clattn_context *context, clattn__program *fresh)
+{
+    for (clattn__program *program = context->programs; program != NULL; program = program->next)
+        if (strcmp(program->key, fresh->key) == 0)
+            return program;
+    fresh->next = context->programs;
+    context->programs = fresh;
+    return fresh;
+}
+
+clattn_status clattn__program_get(clattn__program **out, clattn_context *context,
+                                  const clattn__path *path, const clattn__tile *tile,
+                                  const clattn__kernel_shape *shape)
+{
+    clattn__program *fresh = NULL;
+    FORWARD_IF_ERROR(program_new(&fresh, context, path, tile, shape));
+
+    clattn__mutex_lock(&context->mutex);
+    clattn__program *program = find_or_list(context, fresh);
+    int waited = 0;
+    while (program->state == CLATTN__BUILDING) {
+        clattn__condition_wait(&context->program_settled, &context->mutex);
+        waited = 1;
+    }
+    /* A failure that is the tile's is final; any other (out of memory, say) is tried again by the next
+     * who asks, but not by those who waited for it. */
+    const int build_here = program->state == CLATTN__NEW ||
+                           (program->state == CLATTN__FAILED && !waited &&
+                            program->status != CLATTN_COMPILE_FAILED);
+    clattn_status status = program->status;
+    if (build_here)
+        program->state = CLATTN__BUILDING;
+    clattn__mutex_unlock(&context->mutex);
+    if (program != fresh)
+        program_destroy(fresh, context);
+
+    if (build_here) { /* without any lock: it takes seconds */
+        status = load_from_cache(program, context) ? CLATTN_SUCCESS
+                                                   : build_from_source(program, context);
+        if (status != CLATTN_SUCCESS)
+            release_objects(program, context);
+        clattn__mutex_lock(&context->mutex);
+        program->status = status;
+        program->state = status == CLATTN_SUCCESS ? CLATTN__READY : CLATTN__FAILED;
+        clattn__condition_wake_all(&context->program_settled);
+        clattn__mutex_unlock(&context->mutex);
+    }
+    *out = program;
+    return status;
+}
+
+void clattn__programs_release(clattn_context *context)
+{
+    while (context->programs != NULL) {
+        clattn__program *program = context->programs;
+        context->programs = program->next;
+        program_destroy(program, context);
+    }
+}
+
+/* ---- Instances ---- */
+
+cl_kernel clattn__instance_take(clattn__program *program, int kernel)
+{
+    clattn__mutex_lock(&program->mutex);
+    while (program->free_instances[kernel] == 0)
+        clattn__condition_wait(&program->instance_returned, &program->mutex);
+    int i = 0;
+    while ((program->free_instances[kernel] >> i & 1) == 0)
+        i++;
+    program->free_instances[kernel] &= ~(1u << i);
+    clattn__mutex_unlock(&program->mutex);
+    return program->instance[kernel][i];
+}
+
+void clattn__instance_return(clattn__program *program, int kernel, cl_kernel instance)
+{
+    clattn__mutex_lock(&program->mutex);
+    for (int i = 0; i < CLATTN__INSTANCES; i++)
+        if (program->instance[kernel][i] == instance)
+            program->free_instances[kernel] |= 1u << i;
+    clattn__condition_wake_all(&program->instance_returned);
+    clattn__mutex_unlock(&program->mutex);
+}

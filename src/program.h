@@ -1,0 +1,47 @@
+/* program.h: compiled programs, one per key for all plans and threads of a context, and the kernel
+ * instances that calls check out. */
+#ifndef CLATTN_PROGRAM_H
+#define CLATTN_PROGRAM_H
+
+#include "context.h"
+#include "path.h"
+
+/* A cl_kernel holds its arguments, so two threads need two. Four cover the moment between setting them
+ * and the enqueue; a fifth thread waits for that moment. */
+enum { CLATTN__INSTANCES = 4 };
+
+enum { CLATTN__KERNEL_ANY = 0, CLATTN__KERNEL_ALIGNED = 1, CLATTN__KERNELS = 2 };
+
+typedef struct clattn__program {
+    struct clattn__program *next;
+    char key[40];
+    clattn__log log; /* the context's, but silent while a cached binary is tried */
+    char *options;
+    char *source;    /* the pieces with their #line directives */
+    char *build_log; /* of a build that failed, or NULL */
+    const clattn__path *path;
+    clattn__tile tile;
+    enum { CLATTN__NEW, CLATTN__BUILDING, CLATTN__READY, CLATTN__FAILED } state; /* by context's mutex */
+    clattn_status status; /* of a failed one; COMPILE_FAILED: another tile may do */
+    char reason[160];     /* likewise */
+    cl_program program;
+    cl_kernel instance[CLATTN__KERNELS][CLATTN__INSTANCES];
+    unsigned free_instances[CLATTN__KERNELS]; /* bits; guarded by `mutex` */
+    clattn__mutex mutex;
+    clattn__condition instance_returned;
+} clattn__program;
+
+/* The program of a path, tile and shape: found, awaited, loaded or built; then run once with nothing to
+ * do. *out is set when the status is success or COMPILE_FAILED (the tile does not build, or asks too much
+ * of the device: `reason` and `build_log` say so, and another tile may do). */
+clattn_status clattn__program_get(clattn__program **out, clattn_context *context,
+                                  const clattn__path *path, const clattn__tile *tile,
+                                  const clattn__kernel_shape *shape);
+
+/* An instance is the caller's alone until it is returned. */
+cl_kernel clattn__instance_take(clattn__program *program, int kernel);
+void clattn__instance_return(clattn__program *program, int kernel, cl_kernel instance);
+
+void clattn__programs_release(clattn_context *context);
+
+#endif

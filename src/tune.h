@@ -1,0 +1,34 @@
+/* tune.h: tile sizes. One readable table per path (src/tune.c); rows that do not fit are skipped. */
+#ifndef CLATTN_TUNE_H
+#define CLATTN_TUNE_H
+
+#include "device.h"
+
+/* Everything about a plan that its kernels are compiled for. */
+typedef struct clattn__kernel_shape {
+    int32_t dtype_q, dtype_k, dtype_v, dtype_o, dtype_bias;
+    int32_t dim_qk_class, dim_v_class; /* clattn__head_dim_class */
+    int32_t score_full;                /* softcap or bias take part */
+} clattn__kernel_shape;
+
+/* One way to cut the work. */
+typedef struct clattn__tile {
+    int32_t block_q;         /* query rows of a work-group */
+    int32_t block_k;         /* keys of a step */
+    int32_t work_items;      /* of a work-group */
+    uint64_t local_bytes;    /* estimate; the built kernel is asked again */
+    char options[256];       /* the path's own -D options */
+    char label[64];          /* for clattn_plan_describe: "128x64, 8x16 work-items, separate buffers" */
+} clattn__tile;
+
+/* The compiled head dims: 32, 64, 96, 128, then steps of 64 up to 576. */
+int32_t clattn__head_dim_class(int32_t head_dim);
+
+/* The candidate number `index` (0: best) of a path for this device and shape, best first. Returns 0 when
+ * there is none left. Only rows whose estimates fit the device's limits are candidates. */
+int clattn__tile_portable(clattn__tile *out, const clattn__device *device,
+                          const clattn__kernel_shape *shape, int index);
+int clattn__tile_cpu(clattn__tile *out, const clattn__device *device,
+                     const clattn__kernel_shape *shape, int index);
+
+#endif

@@ -1,0 +1,77 @@
+/* tune_cpu.c: tile sizes of the cpu path (cl/cpu.cl).
+ *
+ * A micro-tile is KEY_TILE keys, or DIM_TILE elements of O, times a panel's vectors of queries. Its
+ * accumulators have to hide the latency of a multiply-add on two ports (about 10 do), and with the
+ * panel's vectors and one broadcast number they have to fit the registers: 32 with AVX-512, 16 with AVX2
+ * and SSE. Wide panels need the fewest loads per multiply-add.
+ *
+ * A block of K and V is copied once for block_q queries, so block_q is as large as a second-level cache
+ * and the stack of a driver's thread allow, where all scratch lies. */
+#include "tune.h"
+
+#include <stdio.h>
+
+typedef struct micro_tile {
+    int32_t vector_width; /* float lanes */
+    int32_t panel_vectors;
+    int32_t key_tile, dim_tile;
+} micro_tile;
+
+/* The first whose vectors the device has, or the last. */
+static const micro_tile micro_tiles[] = {
+    { 16, 4, 6, 4 },
+    { 8, 3, 4, 4 },
+    { 4, 3, 4, 4 },
+};
+
+typedef struct block_size {
+    int32_t dims;     /* up to this sum of both head dim classes */
+    int32_t block_q;  /* rounded down to whole panels */
+    int32_t block_k;  /* a multiple of every key_tile */
+} block_size;
+
+static const block_size block_sizes[] = {
+    { 256, 256, 96 },
+    { 512, 128, 96 },
+    { 2 * CLATTN_MAX_HEAD_DIM, 64, 48 },
+};
+
+static const micro_tile *find_micro_tile(const clattn__device *device)
+{
+    const micro_tile *last = &micro_tiles[sizeof micro_tiles / sizeof *micro_tiles - 1];
+    const micro_tile *tile = micro_tiles;
+    while (tile < last && device->vector_width < (uint32_t)tile->vector_width)
+        tile++;
+    return tile;
+}
+
+static const block_size *find_block_size(const clattn__kernel_shape *shape)
+{
+    const block_size *size = block_sizes;
+    while (size->dims < shape->dim_qk_class + shape->dim_v_class)
+        size++;
+    return size;
+}
+
+int clattn__tile_cpu(clattn__tile *out, const clattn__device *device,
+                     const clattn__kernel_shape *shape, int index)
+{
+    if (index > 0)
+        return 0;
+    const micro_tile *tile = find_micro_tile(device);
+    const block_size *size = find_block_size(shape);
+
+    const int32_t panel = tile->panel_vectors * tile->vector_width;
+    out->block_q = size->block_q / panel * panel;
+    out->block_k = size->block_k;
+    out->work_items = 1;
+    out->local_bytes = 0;
+    snprintf(out->options, sizeof out->options,
+             "-DVECTOR_WIDTH=%d -DSCORE_T=float%d -DSCORE_INT_T=int%d -DPANEL_VECTORS=%d -DKEY_TILE=%d "
+             "-DDIM_TILE=%d -DBLOCK_Q=%d -DBLOCK_K=%d",
+             tile->vector_width, tile->vector_width, tile->vector_width, tile->panel_vectors,
+             tile->key_tile, tile->dim_tile, out->block_q, out->block_k);
+    snprintf(out->label, sizeof out->label, "%dx%d, panels of %dx%d queries", out->block_q, out->block_k,
+             tile->panel_vectors, tile->vector_width);
+    return 1;
+}

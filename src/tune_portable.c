@@ -1,0 +1,129 @@
+/* tune_portable.c: tile sizes of the portable path (cl/portable.cl). */
+#include "tune.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* What stays in its 16-bit storage type in local memory; such rows are for 16-bit tensors only. */
+#define PACK_NONE 0
+#define PACK_KV 1
+#define PACK_QKV 2
+
+#define WHOLE CLATTN_MAX_HEAD_DIM /* as a piece: all columns at once */
+
+typedef struct row {
+    int32_t max_dim;    /* for head dim classes up to this, q.k's and v's */
+    int32_t device_kib; /* worth taking from this much local memory on: with less, too few work-groups
+                           share a multiprocessor, or a smaller row is as fast */
+    int32_t block_q, block_k;
+    int32_t items_x, items_y;
+    int32_t qk_piece; /* columns of K at a time */
+    int32_t q_resident;
+    int32_t v_piece; /* keys of V at a time */
+    int32_t pack;
+} row;
+
+/* Best first for each head dim: the first that fits is taken. TFLOP/s on an H200 limited to that much local
+ * memory, N = 8192, f16 / f32, 2026-11-29, where measured. The last row fits every device that has 16 KiB
+ * and work-groups of 64. */
+static const row rows[] = {
+    /* dim KiB  block  items  piece, Q stays, V, pack */
+    {64, 176, 128, 64, 8, 16, WHOLE, 1, 64, PACK_NONE}, /* 44.1 / 43.9 */
+    {64, 60, 128, 32, 8, 16, WHOLE, 1, 32, PACK_NONE},  /* 42.2 */
+    {64, 40, 64, 48, 8, 8, WHOLE, 1, 24, PACK_NONE},    /* 40.4 */
+    {64, 30, 64, 32, 8, 8, WHOLE, 1, 16, PACK_NONE},    /* 39.9 */
+    {64, 15, 32, 16, 8, 8, WHOLE, 1, 16, PACK_NONE},    /* 32.8 / 33.6 */
+
+    {96, 164, 128, 32, 8, 16, WHOLE, 1, 32, PACK_NONE}, /* 40.6 */
+    {96, 47, 64, 48, 8, 8, WHOLE, 1, 24, PACK_NONE},
+    {96, 25, 32, 32, 8, 8, WHOLE, 1, 16, PACK_NONE},
+    {96, 13, 16, 16, 8, 8, WHOLE, 1, 16, PACK_NONE},
+
+    {128, 164, 128, 96, 16, 16, WHOLE, 1, 96, PACK_NONE}, /* 43.7 / 43.1 */
+    {128, 58, 64, 48, 16, 8, WHOLE, 1, 24, PACK_NONE},    /* 41.0 */
+    {128, 42, 32, 48, 8, 8, WHOLE, 1, 24, PACK_NONE},     /* 36.3 */
+    {128, 25, 32, 32, 16, 4, WHOLE, 1, 16, PACK_KV},      /* 33.3 */
+    {128, 25, 32, 16, 8, 8, WHOLE, 1, 8, PACK_NONE},      /* 31.4 */
+    {128, 13, 32, 16, 8, 8, WHOLE, 1, 8, PACK_QKV},       /* 24.8 */
+    {128, 13, 16, 8, 8, 8, WHOLE, 1, 8, PACK_NONE},       /* 22.6 */
+
+    {256, 132, 64, 128, 32, 8, WHOLE, 1, 32, PACK_KV}, /* 38.9 */
+    {256, 132, 64, 128, 32, 8, 128, 1, 32, PACK_NONE},
+    {256, 98, 64, 64, 16, 8, 96, 1, 16, PACK_NONE},
+    {256, 49, 32, 32, 16, 8, WHOLE, 1, 16, PACK_KV}, /* 29.4 */
+    {256, 49, 32, 32, 16, 8, 128, 1, 8, PACK_NONE},
+    {256, 25, 32, 16, 16, 8, WHOLE, 1, 8, PACK_QKV}, /* 21.3 */
+    {256, 20, 32, 16, 16, 8, 64, 0, 8, PACK_NONE},
+    {256, 13, 16, 8, 8, 8, WHOLE, 1, 4, PACK_QKV}, /* 16.2 */
+    {256, 9, 16, 8, 8, 8, 64, 0, 4, PACK_NONE},
+
+    {576, 124, 32, 128, 32, 8, 96, 1, 16, PACK_NONE},
+    {576, 100, 32, 64, 16, 16, 64, 1, 8, PACK_NONE},
+    {576, 57, 16, 32, 16, 8, 64, 1, 8, PACK_NONE},
+    {576, 25, 16, 32, 16, 8, 64, 0, 8, PACK_NONE},
+    {576, 12, 8, 16, 8, 8, 32, 0, 4, PACK_NONE},
+};
+
+/* The widest piece of at most `piece` columns that divides the head dim; both are multiples of 32. */
+static int32_t piece_of(int32_t head_dim, int32_t piece)
+{
+    int32_t width = piece < head_dim ? piece : head_dim;
+    while (head_dim % width != 0)
+        width -= 32;
+    return width;
+}
+
+/* The kernel's own layout: Q, and beside it first K and then P and V. Bytes of four elements: 16, or 8
+ * where they stay packed. */
+static uint64_t local_bytes(const row *r, int32_t qk_piece, const clattn__kernel_shape *shape)
+{
+    const int32_t q_columns = r->q_resident ? shape->dim_qk_class : qk_piece;
+    const int32_t adjacent = r->block_k / r->items_x % 4 == 0;
+    const uint64_t q_cell = r->pack == PACK_QKV && shape->dtype_q != CLATTN_DTYPE_F32 ? 8 : 16;
+    const uint64_t k_cell = r->pack != PACK_NONE && shape->dtype_k != CLATTN_DTYPE_F32 ? 8 : 16;
+    const uint64_t v_cell = r->pack != PACK_NONE && shape->dtype_v != CLATTN_DTYPE_F32 ? 8 : 16;
+    const uint64_t q = r->block_q * (q_columns / 4 + 1) * q_cell;
+    const uint64_t k = (r->block_k * (qk_piece / 4 + 1) + (adjacent ? r->items_x : 0)) * k_cell;
+    const uint64_t p = r->block_q * (r->block_k / 4 + 1) * (uint64_t)16;
+    const uint64_t v = r->v_piece * (shape->dim_v_class / 4) * v_cell;
+    const uint64_t flag = 16;
+    return (q + 15) / 16 * 16 + ((k > p + v ? k : p + v) + 15) / 16 * 16 + flag;
+}
+
+static int fits(const row *r, uint64_t bytes, const clattn__device *device,
+                const clattn__kernel_shape *shape)
+{
+    const size_t work_items = (size_t)(r->items_x * r->items_y);
+    const int is_16_bit = shape->dtype_k != CLATTN_DTYPE_F32 && shape->dtype_v != CLATTN_DTYPE_F32 &&
+                          (r->pack != PACK_QKV || shape->dtype_q != CLATTN_DTYPE_F32);
+    return shape->dim_qk_class <= r->max_dim && shape->dim_v_class <= r->max_dim &&
+           shape->dim_v_class / 4 % r->items_x == 0 && (r->pack == PACK_NONE || is_16_bit) &&
+           (uint64_t)r->device_kib * 1024 <= device->local_bytes && bytes <= device->local_bytes &&
+           work_items <= device->max_work_group && work_items <= device->max_work_items_0;
+}
+
+int clattn__tile_portable(clattn__tile *out, const clattn__device *device,
+                          const clattn__kernel_shape *shape, int index)
+{
+    const row *const end = rows + sizeof rows / sizeof *rows;
+    for (const row *r = rows; r < end; r++) {
+        const int32_t qk_piece = piece_of(shape->dim_qk_class, r->qk_piece);
+        const uint64_t bytes = local_bytes(r, qk_piece, shape);
+        if (!fits(r, bytes, device, shape) || index-- > 0)
+            continue;
+        out->block_q = r->block_q;
+        out->block_k = r->block_k;
+        out->work_items = r->items_x * r->items_y;
+        out->local_bytes = bytes;
+        snprintf(out->options, sizeof out->options,
+                 "-DBLOCK_Q=%d -DBLOCK_K=%d -DITEMS_X=%d -DITEMS_Y=%d -DQK_PIECE=%d -DQ_RESIDENT=%d "
+                 "-DV_PIECE=%d -DPACK_Q=%d -DPACK_KV=%d",
+                 (int)r->block_q, (int)r->block_k, (int)r->items_x, (int)r->items_y, (int)qk_piece,
+                 (int)r->q_resident, (int)r->v_piece, r->pack == PACK_QKV, r->pack != PACK_NONE);
+        snprintf(out->label, sizeof out->label, "%dx%d, %dx%d work-items%s", (int)r->block_q,
+                 (int)r->block_k, (int)r->items_x, (int)r->items_y,
+                 qk_piece < shape->dim_qk_class ? ", head dim in pieces" : "");
+        return 1;
+    }
+    return 0;
+}
