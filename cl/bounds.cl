@@ -23,12 +23,6 @@ static inline key_range keys_of_row(int row, int kv_len, int band_begin, int ban
     return keys;
 }
 
-// Whether a row may see one key (>= 0): the same band, from the key's side.
-static inline int row_sees_key(int row, int key, int kv_len, int band_begin, int band_end)
-{
-    return key - row >= band_begin && key - row < band_end && key < kv_len;
-}
-
 // The keys that some row of first_row .. last_row may see: exactly the union of theirs, because the band
 // moves by one key per row. (If the band is empty, so is the union; it then has end <= begin.)
 static inline key_range keys_of_rows(int first_row, int last_row, int kv_len, int band_begin,

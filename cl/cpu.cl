@@ -23,7 +23,7 @@
 #ifndef KEY_TILE // keys in a micro-tile of S^T
 #define KEY_TILE 4
 #endif
-#ifndef DIM_TILE // elements of head_dim_v in a micro-tile of O^T, at most 32
+#ifndef DIM_TILE // elements of head_dim_v in a micro-tile of O^T, a divisor of 32
 #define DIM_TILE 4
 #endif
 #ifndef BLOCK_Q // query rows of a work-group, a multiple of the panel
@@ -64,9 +64,10 @@ typedef SCORE_INT_T int_v;
 // The running state of PANEL_ROWS query rows.
 typedef struct query_panel {
     float_v q[HEAD_DIM_QK][PANEL_VECTORS]; // Q^T, scaled
-    float_v o[HEAD_DIM_V][PANEL_VECTORS];  // O^T, relative to max
+    float_v o[HEAD_DIM_V][PANEL_VECTORS];  // O^T, relative to max; not yet there without has_keys
     float_v max[PANEL_VECTORS];            // of the scores so far, in log2 units; at least SCORE_FLOOR
     float_v sum[PANEL_VECTORS];            // of exp2(score - max)
+    int has_keys; // whether some block has been added
     int first_row;
     int last_row; // that exists
 } query_panel;
@@ -129,7 +130,8 @@ INLINE float load1_of(int type, const __global void *p, long i)
     return type == TYPE_F32 ? load1_1(p, i) : type == TYPE_F16 ? load1_2(p, i) : load1_3(p, i);
 }
 
-// Copies `count` rows of K or V to scratch and clears the rows that fill up the last micro-tile.
+// Copies `count` rows of K or V to scratch. What fills up the last micro-tile is cleared: its results are
+// never used, but it should not be slow (denormal) or differ from run to run.
 INLINE void pack_rows(float *rows, int stride, int count, int dim, int type, const __global void *from,
                       const tensor_address *address, long first)
 {
@@ -139,6 +141,8 @@ INLINE void pack_rows(float *rows, int stride, int count, int dim, int type, con
             vstore8(load8_of(type, from, first + c), 0, rows + c);
         for (; c < dim; c++)
             rows[c] = load1_of(type, from, first + c);
+        for (; c % DIM_TILE != 0; c++)
+            rows[c] = 0.0f;
     }
     for (int j = count; j % KEY_TILE != 0; j++, rows += stride)
         for (int c = 0; c < dim; c++)
@@ -173,9 +177,7 @@ INLINE void load_queries(query_panel *panel, const __global q_t *q, const attent
             UNROLL for (int i = 0; i < 4; i++)
                 ((float *)panel->q[c])[lane + i] = LOAD1(Q_TYPE)(q, row[i] + c) * scale;
     }
-    for (int c = 0; c < HEAD_DIM_V; c++)
-        UNROLL for (int v = 0; v < PANEL_VECTORS; v++)
-            panel->o[c][v] = 0.0f;
+    panel->has_keys = 0;
     UNROLL for (int v = 0; v < PANEL_VECTORS; v++) {
         panel->max[v] = SCORE_FLOOR;
         panel->sum[v] = 0.0f;
@@ -183,9 +185,13 @@ INLINE void load_queries(query_panel *panel, const __global q_t *q, const attent
 }
 
 // O = O^T / sum, and the LSE of each row. The sum of a row without keys is 0.
-INLINE void store_outputs(const query_panel *panel, __global o_t *o, __global float *lse,
+INLINE void store_outputs(query_panel *panel, __global o_t *o, __global float *lse,
                           const attention_args *a, long o_base, long lse_base)
 {
+    if (!panel->has_keys)
+        for (int c = 0; c < HEAD_DIM_V; c++)
+            UNROLL for (int v = 0; v < PANEL_VECTORS; v++)
+                panel->o[c][v] = 0.0f;
     const int rows = panel->last_row - panel->first_row + 1;
     float_v factors[PANEL_VECTORS], log_sums[PANEL_VECTORS];
     UNROLL for (int v = 0; v < PANEL_VECTORS; v++) {
@@ -216,40 +222,56 @@ INLINE void store_outputs(const query_panel *panel, __global o_t *o, __global fl
             lse[lse_base + (panel->first_row + i) * a->lse.token] = log_sum[i];
 }
 
-// Puts a panel's bias for the keys of a block where their scores will be.
-INLINE void stage_bias(float_v (*scores)[PANEL_VECTORS], const query_panel *panel, key_range keys,
-                       int block, const __global bias_t *bias, const attention_args *a, long base)
+// Puts a panel's bias for keys begin .. end-1 of the block where their scores will be.
+INLINE void stage_bias(float_v (*scores)[PANEL_VECTORS], const query_panel *panel, int block, key_range keys,
+                       const __global bias_t *bias, const attention_args *a, long base)
 {
-    float *const lanes = (float *)scores;
     for (int lane = 0; lane < PANEL_ROWS; lane += 4) {
         long row[4];
-        find_rows4(row, panel, lane, &a->bias, base);
-        int key = keys.begin;
-        for (; a->bias_key == 1 && key + 4 <= keys.end; key += 4) {
+        find_rows4(row, panel, lane, &a->bias, base + block * a->bias_key);
+        float *const lanes = (float *)scores + lane;
+        int j = keys.begin;
+        for (; a->bias_key == 1 && j + 4 <= keys.end; j += 4) {
             float4 part[4];
             UNROLL for (int i = 0; i < 4; i++)
-                part[i] = LOAD4(BIAS_TYPE)(bias, row[i] + key);
+                part[i] = LOAD4(BIAS_TYPE)(bias, row[i] + j);
             transpose4(part);
             UNROLL for (int i = 0; i < 4; i++)
-                vstore4(part[i], 0, lanes + (key + i - block) * PANEL_ROWS + lane);
+                vstore4(part[i], 0, lanes + (j + i) * PANEL_ROWS);
         }
-        for (; key < keys.end; key++)
+        for (; j < keys.end; j++)
             UNROLL for (int i = 0; i < 4; i++)
-                lanes[(key - block) * PANEL_ROWS + lane + i] =
-                    LOAD1(BIAS_TYPE)(bias, row[i] + key * a->bias_key);
+                lanes[j * PANEL_ROWS + i] = LOAD1(BIAS_TYPE)(bias, row[i] + j * a->bias_key);
     }
 }
 
 // ---- The steps of the main loop ---------------------------------------------------------------------
 
-// S^T = K Q^T for a panel and a block's keys, as final scores; forbidden ones are -inf. `max` is raised
-// to the running maximum. Micro-tiles start at multiples of KEY_TILE in the block.
-INLINE void score_panel(float_v (*scores)[PANEL_VECTORS], float_v max[PANEL_VECTORS],
-                        const query_panel *panel, const float *k_rows, key_range keys, int block,
+#if SCORE_FULL
+// Softcap and bias for a micro-tile. By way of memory, in a loop that stays one: tanh is long.
+INLINE void transform_tile(float_v (*tile)[PANEL_VECTORS], float_v (*bias)[PANEL_VECTORS],
+                           const attention_args *a)
+{
+    float_v scores[KEY_TILE * PANEL_VECTORS];
+    UNROLL for (int n = 0; n < KEY_TILE * PANEL_VECTORS; n++)
+        scores[n] = tile[n / PANEL_VECTORS][n % PANEL_VECTORS];
+    _Pragma("nounroll") for (int n = 0; n < KEY_TILE * PANEL_VECTORS; n++)
+        scores[n] = transform_score(scores[n], a->has_bias ? (*bias)[n] : (float_v)(0.0f), a->softcap);
+    UNROLL for (int n = 0; n < KEY_TILE * PANEL_VECTORS; n++)
+        tile[n / PANEL_VECTORS][n % PANEL_VECTORS] = scores[n];
+}
+#endif
+
+// S^T = K Q^T: final scores of a panel, forbidden ones as -inf; new_max: the running maximum with them.
+// Micro-tiles start at multiples of KEY_TILE, so that none reaches beyond the block; only where some row
+// may not see some key are scores compared with the bounds.
+INLINE void score_panel(float_v (*scores)[PANEL_VECTORS], float_v new_max[PANEL_VECTORS],
+                        const query_panel *panel, const float *k_rows, int block, key_range keys,
                         const attention_args *a)
 {
-    const int begin = (keys.begin - block) / KEY_TILE * KEY_TILE;
-    for (int j = begin; j < keys.end - block; j += KEY_TILE) {
+    UNROLL for (int v = 0; v < PANEL_VECTORS; v++)
+        new_max[v] = panel->max[v];
+    for (int j = keys.begin / KEY_TILE * KEY_TILE; j < keys.end; j += KEY_TILE) {
         float_v tile[KEY_TILE][PANEL_VECTORS];
         UNROLL for (int i = 0; i < KEY_TILE; i++)
             UNROLL for (int v = 0; v < PANEL_VECTORS; v++)
@@ -262,68 +284,64 @@ INLINE void score_panel(float_v (*scores)[PANEL_VECTORS], float_v max[PANEL_VECT
                     tile[i][v] += k[i * K_STRIDE + c] * panel->q[c][v];
 
 #if SCORE_FULL
-        UNROLL for (int i = 0; i < KEY_TILE; i++)
-            UNROLL for (int v = 0; v < PANEL_VECTORS; v++)
-                tile[i][v] = transform_score(tile[i][v], a->has_bias ? scores[j + i][v] : (float_v)(0.0f),
-                                             a->softcap);
+        transform_tile(tile, scores + j, a);
 #endif
         if (!tile_is_full(panel->first_row, panel->last_row, block + j, block + j + KEY_TILE - 1,
                           a->kv_len, a->band_begin, a->band_end))
             UNROLL for (int v = 0; v < PANEL_VECTORS; v++) {
                 const int_v row = lane_numbers() + (panel->first_row + v * VECTOR_WIDTH);
-                const int_v first = row + a->band_begin, end = min(row + a->band_end, a->kv_len);
+                const int_v begin = row + a->band_begin, end = min(row + a->band_end, a->kv_len);
                 UNROLL for (int i = 0; i < KEY_TILE; i++) {
                     const int_v key = block + j + i;
-                    tile[i][v] = key >= first && key < end ? tile[i][v] : (float_v)(-INFINITY);
+                    tile[i][v] = key >= begin && key < end ? tile[i][v] : (float_v)(-INFINITY);
                 }
             }
         UNROLL for (int i = 0; i < KEY_TILE; i++)
             UNROLL for (int v = 0; v < PANEL_VECTORS; v++) {
-                max[v] = larger(max[v], tile[i][v]);
+                new_max[v] = larger(new_max[v], tile[i][v]);
                 scores[j + i][v] = tile[i][v];
             }
     }
 }
 
-// P = exp2(S - max) in place, for keys begin .. end-1 of the block. Returns in `rescale` what the sums
-// and O so far are to be multiplied by.
+// P = exp2(S - new_max) in place; rescale: what the sum and O so far are to be multiplied by.
 INLINE void softmax_panel(float_v (*scores)[PANEL_VECTORS], float_v rescale[PANEL_VECTORS],
-                          query_panel *panel, const float_v max[PANEL_VECTORS], int begin, int end)
+                          query_panel *panel, const float_v new_max[PANEL_VECTORS], key_range keys)
 {
     float_v sum[PANEL_VECTORS];
     int at_floor = 0;
     UNROLL for (int v = 0; v < PANEL_VECTORS; v++) {
-        rescale[v] = exp2_of_negative(panel->max[v] - max[v]);
-        panel->max[v] = max[v];
+        rescale[v] = exp2_of_negative(panel->max[v] - new_max[v]);
+        panel->max[v] = new_max[v];
         sum[v] = 0.0f;
-        at_floor |= any_lane(max[v] <= (float_v)(SCORE_FLOOR));
+        at_floor |= any_lane(new_max[v] <= (float_v)(SCORE_FLOOR));
     }
-    // Scores below the floor have to count only where the row has no others. (Those with softcap or bias
-    // have been settled.)
+    // Scores below the floor weigh something only in a row that has no others yet, which is rare. (Those
+    // with softcap or bias are settled by transform_score.)
     if (!SCORE_FULL && at_floor)
-        for (int j = begin; j < end; j++)
+        for (int j = keys.begin; j < keys.end; j++)
             UNROLL for (int v = 0; v < PANEL_VECTORS; v++)
                 scores[j][v] = settle_score(scores[j][v]);
 
-    for (int j = begin; j < end; j++)
+    for (int j = keys.begin; j < keys.end; j++)
         UNROLL for (int v = 0; v < PANEL_VECTORS; v++) {
-            scores[j][v] = exp2_of_negative(scores[j][v] - max[v]);
+            scores[j][v] = exp2_of_negative(scores[j][v] - new_max[v]);
             sum[v] += scores[j][v];
         }
     UNROLL for (int v = 0; v < PANEL_VECTORS; v++)
         panel->sum[v] = panel->sum[v] * rescale[v] + sum[v];
 }
 
-// O^T = O^T * rescale + V^T P^T for keys begin .. end-1 of the block.
+// O^T = O^T * rescale + V^T P^T.
 INLINE void add_values(query_panel *panel, const float *v_rows, float_v (*weights)[PANEL_VECTORS],
-                       const float_v rescale[PANEL_VECTORS], int begin, int end, int head_dim)
+                       const float_v rescale[PANEL_VECTORS], key_range keys, int head_dim)
 {
     for (int c = 0; c < head_dim; c += DIM_TILE) {
         float_v tile[DIM_TILE][PANEL_VECTORS];
         UNROLL for (int i = 0; i < DIM_TILE; i++)
             UNROLL for (int v = 0; v < PANEL_VECTORS; v++)
-                tile[i][v] = panel->o[c + i][v] * rescale[v];
-        for (int j = begin; j < end; j++)
+                tile[i][v] = panel->has_keys ? panel->o[c + i][v] * rescale[v] : (float_v)(0.0f);
+        for (int j = keys.begin; j < keys.end; j++)
             UNROLL for (int i = 0; i < DIM_TILE; i++)
                 UNROLL for (int v = 0; v < PANEL_VECTORS; v++)
                     tile[i][v] += v_rows[j * V_STRIDE + c + i] * weights[j][v];
@@ -331,70 +349,69 @@ INLINE void add_values(query_panel *panel, const float *v_rows, float_v (*weight
             UNROLL for (int v = 0; v < PANEL_VECTORS; v++)
                 panel->o[c + i][v] = tile[i][v];
     }
+    panel->has_keys = 1;
 }
 
-// for each block of the keys that the tile's rows may see
-//     copy K, V of the block
-//     for each panel of rows that may see some of them
-//         S = Q K^T, with what is forbidden at -inf
-//         m' = max(m, rowmax(S)),   P = exp(S - m'),   l = l exp(m - m') + rowsum(P)
-//         O = O exp(m - m') + P V
-// O = O / l,   lse = m + ln(l)
+// The keys of block .. block_end-1 that some row of the panel may see, counted from `block`.
+INLINE key_range keys_of_panel(const query_panel *panel, int block, int block_end, const attention_args *a)
+{
+    key_range keys = keys_of_rows(panel->first_row, panel->last_row, a->kv_len, a->band_begin, a->band_end);
+    keys.begin = max(keys.begin, block) - block;
+    keys.end = min(keys.end, block_end) - block;
+    return keys;
+}
+
+// A function of its own, not inlined: PoCL (3.1, seen 2026-11-29) compiles a kernel three times.
 static __attribute__((noinline)) USE_WHOLE_VECTORS
-void run_tile(int group, const __global q_t *restrict q, const __global k_t *restrict k,
-             const __global v_t *restrict v, __global o_t *restrict o, __global float *restrict lse,
-             const __global bias_t *restrict bias, const attention_args *a)
+void forward_tile(int group, const __global q_t *restrict q, const __global k_t *restrict k,
+                  const __global v_t *restrict v, __global o_t *restrict o, __global float *restrict lse,
+                  const __global bias_t *restrict bias, const attention_args *a)
 {
     query_panel panels[PANELS];
     float k_rows[BLOCK_K * K_STRIDE] __attribute__((aligned(64)));
     float v_rows[BLOCK_K * V_STRIDE] __attribute__((aligned(64)));
-    float_v scores[BLOCK_K][PANEL_VECTORS];
+    float_v scores[BLOCK_K][PANEL_VECTORS], new_max[PANEL_VECTORS], rescale[PANEL_VECTORS];
 
     const work_place place = place_of_group(group, a);
     const int kv_head = place.head / a->heads_per_kv;
     const long k_base = head_base(&a->k, place.batch, kv_head);
     const long v_base = head_base(&a->v, place.batch, kv_head);
+    const long bias_base = head_base(&a->bias, place.batch, place.head);
 
-    // Tiles from both ends in turn: with a causal bound their work differs, and the driver hands out
+    // Tiles from both ends in turn: under a causal bound their work differs, and the driver hands out
     // runs of neighbours.
     const int tile = place.q_tile % 2 == 0 ? place.q_tile / 2 : a->q_tiles - 1 - place.q_tile / 2;
     const int first_row = tile * BLOCK_Q;
-    const int rows = min(BLOCK_Q, a->q_len - first_row);
-    const int num_panels = (rows + PANEL_ROWS - 1) / PANEL_ROWS;
+    const int last_row = min(first_row + BLOCK_Q, a->q_len) - 1;
+    const int num_panels = (last_row - first_row) / PANEL_ROWS + 1;
+    const key_range seen = keys_of_rows(first_row, last_row, a->kv_len, a->band_begin, a->band_end);
+
     for (int p = 0; p < num_panels; p++) {
         panels[p].first_row = first_row + p * PANEL_ROWS;
-        panels[p].last_row = first_row + min((p + 1) * PANEL_ROWS, rows) - 1;
+        panels[p].last_row = min(panels[p].first_row + PANEL_ROWS - 1, last_row);
         load_queries(&panels[p], q, a, head_base(&a->q, place.batch, place.head));
     }
-    for (int i = 0; i < BLOCK_K * V_STRIDE; i++)
-        v_rows[i] = 0.0f; // what lies beyond head_dim_v is added to what is never stored
 
-    const key_range all = keys_of_rows(first_row, first_row + rows - 1, a->kv_len, a->band_begin,
-                                       a->band_end);
-    for (int block = all.begin; block < all.end; block += BLOCK_K) {
-        const int block_end = min(block + BLOCK_K, all.end);
-        pack_rows(k_rows, K_STRIDE, block_end - block, a->head_dim_qk, K_TYPE, k, &a->k,
-                  k_base + block * a->k.token);
-        pack_rows(v_rows, V_STRIDE, block_end - block, a->head_dim_v, V_TYPE, v, &a->v,
-                  v_base + block * a->v.token);
+    // for each block of the keys that the tile's rows may see
+    //     copy K and V of the block
+    //     for each panel with rows that may see some of them
+    //         S = Q K^T, forbidden ones -inf;   m' = max(m, rowmax(S))
+    //         P = exp(S - m');   l = l exp(m - m') + rowsum(P)
+    //         O = O exp(m - m') + P V
+    // O = O / l;   lse = m + ln(l)
+    for (int block = seen.begin; block < seen.end; block += BLOCK_K) {
+        const int count = min(BLOCK_K, seen.end - block);
+        pack_rows(k_rows, K_STRIDE, count, a->head_dim_qk, K_TYPE, k, &a->k, k_base + block * a->k.token);
+        pack_rows(v_rows, V_STRIDE, count, a->head_dim_v, V_TYPE, v, &a->v, v_base + block * a->v.token);
         for (int p = 0; p < num_panels; p++) {
-            query_panel *panel = &panels[p];
-            key_range keys = keys_of_rows(panel->first_row, panel->last_row, a->kv_len,
-                                          a->band_begin, a->band_end);
-            keys.begin = max(keys.begin, block);
-            keys.end = min(keys.end, block_end);
+            const key_range keys = keys_of_panel(&panels[p], block, block + count, a);
             if (keys.end <= keys.begin)
                 continue;
-            float_v max[PANEL_VECTORS], rescale[PANEL_VECTORS];
-            UNROLL for (int i = 0; i < PANEL_VECTORS; i++)
-                max[i] = panel->max[i];
             if (SCORE_FULL && a->has_bias)
-                stage_bias(scores, panel, keys, block, bias, a,
-                           head_base(&a->bias, place.batch, place.head));
-            score_panel(scores, max, panel, k_rows, keys, block, a);
-            softmax_panel(scores, rescale, panel, max, keys.begin - block, keys.end - block);
-            add_values(panel, v_rows, scores, rescale, keys.begin - block, keys.end - block,
-                       a->head_dim_v);
+                stage_bias(scores, &panels[p], block, keys, bias, a, bias_base);
+            score_panel(scores, new_max, &panels[p], k_rows, block, keys, a);
+            softmax_panel(scores, rescale, &panels[p], new_max, keys);
+            add_values(&panels[p], v_rows, scores, rescale, keys, a->head_dim_v);
         }
     }
     for (int p = 0; p < num_panels; p++)
@@ -407,7 +424,6 @@ void forward(const __global q_t *restrict q, const __global k_t *restrict k,
              const __global v_t *restrict v, __global o_t *restrict o, __global float *restrict lse,
              const __global bias_t *restrict bias, attention_args args)
 {
-    if (args.num_groups == 0)
-        return;
-    run_tile(get_group_id(1) + args.first_group, q, k, v, o, lse, bias, &args);
+    if (args.num_groups > 0)
+        forward_tile(get_group_id(1) + args.first_group, q, k, v, o, lse, bias, &args);
 }

@@ -130,6 +130,7 @@ typedef struct local_memory {
     __local k_cell *k;
     __local float *p; // over k
     __local v_cell *v; // behind p
+    __local float *m;  // references of the rows
     volatile __local int *outgrown;
 } local_memory;
 
@@ -171,13 +172,16 @@ static inline float4 multiply_add4(float a, float4 b, float4 c)
 #endif
 }
 
-// ---- Staging: from global memory to registers (fetch) and on to local memory (store) ---------------------
+// ---- Staging: from global to local memory ----------------------------------------------------------------
 //
-// The two halves are apart so that the loads of the next piece are under way while this one is computed
-// with. Fetches are unconditional, with rows and columns clamped to what may be read: a condition would
-// keep the registers of what is fetched alive all through the loop. What must be zero becomes so when it is
-// stored. A work-item's share of a piece of `quads` quads a row is: one or more columns of a row, and the
-// same columns of every STAGE_STEP'th row from there. So every address is one base plus a constant.
+// For rows of whole quads the way has two halves, from global memory to registers (fetch) and on to local
+// memory (store), so that the loads of the next piece are under way while this one is computed with. Fetches
+// are unconditional, with rows and columns clamped to what may be read: a condition would keep the registers
+// of what is fetched alive all through the loop. What must be zero becomes so when it is stored.
+// Other rows, and Q, which mostly is read once, go all the way in one loop (copy).
+//
+// A work-item's share of a piece of `quads` quads a row is one or more columns of a row, and the same
+// columns of every STAGE_STEP'th row from there, so that every address is one base plus a constant.
 
 #define STAGE_WIDTH(quads) ((quads) % 32 == 0 ? 32 : (quads) % 16 == 0 ? 16 : 8)
 #define STAGE_COLUMNS(quads) ((quads) / STAGE_WIDTH(quads))
@@ -185,7 +189,6 @@ static inline float4 multiply_add4(float a, float4 b, float4 c)
 #define STAGE_COUNT(rows, quads)                                                                         \
     (((rows) + STAGE_STEP(quads) - 1) / STAGE_STEP(quads) * STAGE_COLUMNS(quads))
 
-#define Q_FETCHES STAGE_COUNT(BLOCK_Q, QK_PIECE_QUADS)
 #define K_FETCHES STAGE_COUNT(BLOCK_K, QK_PIECE_QUADS)
 #define V_FETCHES STAGE_COUNT(V_PIECE, V_QUADS)
 
@@ -200,12 +203,13 @@ static inline int stage_inside(int id, int i, int rows, int quads)
     return rows % STAGE_STEP(quads) == 0 || stage_row0(id, quads) + stage_row(i, quads) < rows;
 }
 
-// One head of q, k or v, and how far it may be read.
+// One head of q, k or v, how far it may be read, and whether in whole quads.
 typedef struct q_source {
     const __global q_t *head;
     long token;
     int last_row;
     int columns;
+    int aligned;
 } q_source;
 
 typedef struct k_source {
@@ -213,6 +217,7 @@ typedef struct k_source {
     long token;
     int last_row;
     int columns;
+    int aligned;
 } k_source;
 
 typedef struct v_source {
@@ -220,48 +225,8 @@ typedef struct v_source {
     long token;
     int last_row;
     int columns;
+    int aligned;
 } v_source;
-
-static inline void fetch_q(q_quad fetched[Q_FETCHES], const q_source *q, int id, int first_row,
-                           int first_column, int aligned)
-{
-#pragma unroll
-    for (int i = 0; i < Q_FETCHES; i++) {
-        const int row = first_row + stage_row0(id, QK_PIECE_QUADS) + stage_row(i, QK_PIECE_QUADS);
-        const int quad = stage_quad0(id, QK_PIECE_QUADS) + stage_quad(i, QK_PIECE_QUADS);
-        const int column = first_column + 4 * quad;
-        const __global q_t *p = q->head + min(row, q->last_row) * q->token;
-        fetched[i] = aligned ? LOAD_QUAD(Q_TYPE)(p + min(column, q->columns - 4))
-                             : GATHER_QUAD(Q_TYPE)(p, column, q->columns);
-    }
-}
-
-static inline void fetch_k(k_quad fetched[K_FETCHES], const k_source *k, int id, int first_row,
-                           int first_column, int aligned)
-{
-#pragma unroll
-    for (int i = 0; i < K_FETCHES; i++) {
-        const int row = first_row + stage_row0(id, QK_PIECE_QUADS) + stage_row(i, QK_PIECE_QUADS);
-        const int quad = stage_quad0(id, QK_PIECE_QUADS) + stage_quad(i, QK_PIECE_QUADS);
-        const int column = first_column + 4 * quad;
-        const __global k_t *p = k->head + min(row, k->last_row) * k->token;
-        fetched[i] = aligned ? LOAD_QUAD(K_TYPE)(p + min(column, k->columns - 4))
-                             : GATHER_QUAD(K_TYPE)(p, column, k->columns);
-    }
-}
-
-static inline void fetch_v(v_quad fetched[V_FETCHES], const v_source *v, int id, int first_row,
-                           int aligned)
-{
-#pragma unroll
-    for (int i = 0; i < V_FETCHES; i++) {
-        const int row = first_row + stage_row0(id, V_QUADS) + stage_row(i, V_QUADS);
-        const int column = 4 * (stage_quad0(id, V_QUADS) + stage_quad(i, V_QUADS));
-        const __global v_t *p = v->head + min(row, v->last_row) * v->token;
-        fetched[i] = aligned ? LOAD_QUAD(V_TYPE)(p + min(column, v->columns - 4))
-                             : GATHER_QUAD(V_TYPE)(p, column, v->columns);
-    }
-}
 
 static inline q_cell make_q_cell(q_quad quad, float scale)
 {
@@ -290,49 +255,111 @@ static inline v_cell make_v_cell(v_quad quad)
 #endif
 }
 
+// Where in local memory a row of K begins.
 static inline int k_slot(int row) { return row * K_PITCH + (KEYS_ADJACENT ? row / KEYS : 0); }
 
-// `columns`: how many of the piece's columns exist; the others become zero.
-static inline void store_q(__local q_cell *cells, const q_quad fetched[Q_FETCHES], int id, int columns,
-                           float scale)
+// Rows beyond the last repeat it, columns beyond the true head dim are zero.
+static inline void copy_q(__local q_cell *cells, const q_source *q, int id, int first_row, int first_column,
+                          float scale)
 {
-    const int row0 = stage_row0(id, QK_PIECE_QUADS), quad0 = stage_quad0(id, QK_PIECE_QUADS);
-    __local q_cell *first = cells + row0 * Q_PITCH + quad0;
-#pragma unroll
-    for (int i = 0; i < Q_FETCHES; i++) {
-        const int row = stage_row(i, QK_PIECE_QUADS), quad = stage_quad(i, QK_PIECE_QUADS);
-        const q_quad q = 4 * (quad0 + quad) < columns ? fetched[i] : (q_quad)(0);
-        if (stage_inside(id, i, BLOCK_Q, QK_PIECE_QUADS))
-            first[row * Q_PITCH + quad] = make_q_cell(q, scale);
+#pragma unroll 1
+    for (int i = id; i < BLOCK_Q * QK_PIECE_QUADS; i += WORK_ITEMS) {
+        const int row = i / QK_PIECE_QUADS, quad = i % QK_PIECE_QUADS;
+        const int column = first_column + 4 * quad;
+        const __global q_t *p = q->head + min(first_row + row, q->last_row) * q->token;
+        q_quad value = (q_quad)(0);
+        if (column < q->columns)
+            value = q->aligned ? LOAD_QUAD(Q_TYPE)(p + column) : GATHER_QUAD(Q_TYPE)(p, column, q->columns);
+        cells[row * Q_PITCH + quad] = make_q_cell(value, scale);
     }
 }
 
-static inline void store_k(__local k_cell *cells, const k_quad fetched[K_FETCHES], int id, int columns)
+static inline void copy_k(__local k_cell *cells, const k_source *k, int id, int first_row, int first_column)
 {
+#pragma unroll 1
+    for (int i = id; i < BLOCK_K * QK_PIECE_QUADS; i += WORK_ITEMS) {
+        const int row = i / QK_PIECE_QUADS, quad = i % QK_PIECE_QUADS;
+        const __global k_t *p = k->head + min(first_row + row, k->last_row) * k->token;
+        cells[k_slot(row) + quad] = make_k_cell(GATHER_QUAD(K_TYPE)(p, first_column + 4 * quad, k->columns));
+    }
+}
+
+static inline void fetch_k(k_quad fetched[K_FETCHES], const k_source *k, int id, int first_row,
+                           int first_column)
+{
+    if (!k->aligned)
+        return;
+    const int row0 = first_row + stage_row0(id, QK_PIECE_QUADS);
+    const int column0 = first_column + 4 * stage_quad0(id, QK_PIECE_QUADS);
+#pragma unroll
+    for (int i = 0; i < K_FETCHES; i++) {
+        const int row = min(row0 + stage_row(i, QK_PIECE_QUADS), k->last_row);
+        const int column = min(column0 + 4 * stage_quad(i, QK_PIECE_QUADS), k->columns - 4);
+        fetched[i] = LOAD_QUAD(K_TYPE)(k->head + row * k->token + column);
+    }
+}
+
+static inline void store_k(__local k_cell *cells, const k_quad fetched[K_FETCHES], const k_source *k, int id,
+                           int first_row, int first_column)
+{
+    if (!k->aligned) {
+        copy_k(cells, k, id, first_row, first_column);
+        return;
+    }
     const int row0 = stage_row0(id, QK_PIECE_QUADS), quad0 = stage_quad0(id, QK_PIECE_QUADS);
+    const int columns = k->columns - first_column - 4 * quad0; // that exist from the first one on
     const int skew_is_linear = !KEYS_ADJACENT || STAGE_STEP(QK_PIECE_QUADS) % KEYS == 0;
 #pragma unroll
     for (int i = 0; i < K_FETCHES; i++) {
         const int row = stage_row(i, QK_PIECE_QUADS), quad = stage_quad(i, QK_PIECE_QUADS);
         const int slot = skew_is_linear ? k_slot(row0) + k_slot(row) : k_slot(row0 + row);
-        const k_quad k = 4 * (quad0 + quad) < columns ? fetched[i] : (k_quad)(0);
         if (stage_inside(id, i, BLOCK_K, QK_PIECE_QUADS))
-            cells[quad0 + slot + quad] = make_k_cell(k);
+            cells[quad0 + slot + quad] = make_k_cell(4 * quad < columns ? fetched[i] : (k_quad)(0));
     }
 }
 
-// `rows`: how many of the piece's rows exist; the others become zero, as 0 * NaN is NaN. Columns beyond the
-// true head dim hold anything: their part of O is never written.
-static inline void store_v(__local v_cell *cells, const v_quad fetched[V_FETCHES], int id, int rows)
+// Rows beyond the last are zero, as 0 * NaN is NaN. Columns beyond the true head dim hold anything: their
+// part of O is never written.
+static inline void copy_v(__local v_cell *cells, const v_source *v, int id, int first_row)
 {
+#pragma unroll 1
+    for (int i = id; i < V_PIECE * V_QUADS; i += WORK_ITEMS) {
+        const int row = first_row + i / V_QUADS, column = i % V_QUADS * 4;
+        v_quad value = (v_quad)(0);
+        if (row <= v->last_row)
+            value = GATHER_QUAD(V_TYPE)(v->head + row * v->token, column, v->columns);
+        cells[i] = make_v_cell(value);
+    }
+}
+
+static inline void fetch_v(v_quad fetched[V_FETCHES], const v_source *v, int id, int first_row)
+{
+    if (!v->aligned)
+        return;
+    const int row0 = first_row + stage_row0(id, V_QUADS), column0 = 4 * stage_quad0(id, V_QUADS);
+#pragma unroll
+    for (int i = 0; i < V_FETCHES; i++) {
+        const int row = min(row0 + stage_row(i, V_QUADS), v->last_row);
+        const int column = min(column0 + 4 * stage_quad(i, V_QUADS), v->columns - 4);
+        fetched[i] = LOAD_QUAD(V_TYPE)(v->head + row * v->token + column);
+    }
+}
+
+static inline void store_v(__local v_cell *cells, const v_quad fetched[V_FETCHES], const v_source *v, int id,
+                           int first_row)
+{
+    if (!v->aligned) {
+        copy_v(cells, v, id, first_row);
+        return;
+    }
     const int row0 = stage_row0(id, V_QUADS);
+    const int last = v->last_row - first_row - row0;
     __local v_cell *first = cells + row0 * V_QUADS + stage_quad0(id, V_QUADS);
 #pragma unroll
     for (int i = 0; i < V_FETCHES; i++) {
         const int row = stage_row(i, V_QUADS);
-        const v_quad v = row0 + row < rows ? fetched[i] : (v_quad)(0);
         if (stage_inside(id, i, V_PIECE, V_QUADS))
-            first[row * V_QUADS + stage_quad(i, V_QUADS)] = make_v_cell(v);
+            first[row * V_QUADS + stage_quad(i, V_QUADS)] = make_v_cell(row <= last ? fetched[i] : (v_quad)(0));
     }
 }
 
@@ -406,13 +433,19 @@ static inline float score_base(float m) { return m > ANCHOR_MIN ? m : 0.0f; }
 // the base then comes off in finish_scores.
 #define BASE_FIRST (!SCORE_FULL && !Q_PACKED)
 
-static inline void begin_scores(float s[ROWS][KEYS], const float m[ROWS])
+// Returns whether all rows of the work-item have an anchored reference.
+static inline int begin_scores(float s[ROWS][KEYS], const __local float *m)
 {
+    int anchored = 1;
 #pragma unroll
-    for (int r = 0; r < ROWS; r++)
+    for (int r = 0; r < ROWS; r++) {
+        const float reference = m[r * ITEMS_Y];
+        anchored &= reference > ANCHOR_MIN;
 #pragma unroll
         for (int n = 0; n < KEYS; n++)
-            s[r][n] = BASE_FIRST ? -score_base(m[r]) : 0.0f;
+            s[r][n] = BASE_FIRST ? -score_base(reference) : 0.0f;
+    }
+    return anchored;
 }
 
 typedef struct score_tile {
@@ -446,46 +479,49 @@ static inline float make_score(float product, float base, const score_tile *tile
 
 // From products to scores; keys that the row may not see get -inf, whatever the product there: a NaN in K
 // at such a key goes no further.
-static inline void finish_scores(float s[ROWS][KEYS], const float m[ROWS], const score_tile *tile, int x,
+static inline void finish_scores(float s[ROWS][KEYS], const __local float *m, const score_tile *tile, int x,
                                  const attention_args *a)
 {
     if (BASE_FIRST && !tile->partial)
         return;
+    // As keys_of_row, but counted from the work-item's first key and for its first row; what follows for the
+    // others differs by constants. Compilers would keep the bounds of all rows in registers otherwise.
+    const int key = min(tile->key + item_key(x, 0), a->kv_len);
+    const int begin = tile->row + a->band_begin - key;
+    const int end = tile->row + a->band_end - key;
+    const int last = a->kv_len - key;
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
-        const int row = tile->row + r * ITEMS_Y;
+        const int down = r * ITEMS_Y;
+        const float base = BASE_FIRST ? 0.0f : score_base(m[down]);
 #pragma unroll
         for (int n = 0; n < KEYS; n++) {
-            const int key = tile->key + item_key(x, n);
-            // Not by keys_of_row: compilers would keep its results for all rows in registers.
-            if (!tile->partial || row_sees_key(row, key, a->kv_len, a->band_begin, a->band_end))
-                s[r][n] = make_score(s[r][n], score_base(m[r]), tile, row, key, a);
+            const int right = n * KEY_STEP;
+            if (!tile->partial || (right >= begin + down && right < min(end + down, last)))
+                s[r][n] = make_score(s[r][n], base, tile, tile->row + down, key + right, a);
             else
                 s[r][n] = -INFINITY;
         }
     }
 }
 
-// Whether some row of the work-item needs the exact step. (fmax passes over NaN; a NaN score reaches its
-// row through the weights.)
-static inline int references_outgrown(float s[ROWS][KEYS], const float m[ROWS])
+// The largest score of the work-item. (fmax passes over NaN; a NaN score reaches its row through the
+// weights.)
+static inline float largest_score(float s[ROWS][KEYS])
 {
-    int outgrown = 0;
+    float largest = s[0][0];
 #pragma unroll
-    for (int r = 0; r < ROWS; r++) {
-        float peak = s[r][0];
+    for (int r = 0; r < ROWS; r++)
 #pragma unroll
-        for (int n = 1; n < KEYS; n++)
-            peak = fmax(peak, s[r][n]);
-        outgrown |= !(m[r] > ANCHOR_MIN) || peak > LAZY_LIMIT;
-    }
-    return outgrown;
+        for (int n = 0; n < KEYS; n++)
+            largest = fmax(largest, s[r][n]);
+    return largest;
 }
 
 // The exact online-softmax step: each row's reference moves to its largest score so far, and what was
 // summed up shrinks accordingly. A row that has seen no key has m = SCORE_FLOOR, against which a forbidden
 // key weighs nothing and a floor score 1. p: the work-item's first row of P, as scratch.
-static inline void move_references(float s[ROWS][KEYS], float m[ROWS], float l[ROWS],
+static inline void move_references(float s[ROWS][KEYS], __local float *m, float l[ROWS],
                                    float4 o[ROWS][QUADS], __local float *p, int x)
 {
     float peak[ROWS];
@@ -494,23 +530,20 @@ static inline void move_references(float s[ROWS][KEYS], float m[ROWS], float l[R
         peak[r] = SCORE_FORBIDDEN;
 #pragma unroll
         for (int n = 0; n < KEYS; n++) {
-            s[r][n] = settle_score(s[r][n]);
+            s[r][n] = SCORE_FULL ? s[r][n] : settle_score(s[r][n]); // transform_score did it
             peak[r] = fmax(peak[r], s[r][n]);
         }
         p[r * ITEMS_Y * P_PITCH + x] = peak[r];
     }
     barrier(CLK_LOCAL_MEM_FENCE);
 #pragma unroll
-    for (int r = 0; r < ROWS; r++)
+    for (int r = 0; r < ROWS; r++) {
         for (int i = 0; i < ITEMS_X; i++)
             peak[r] = fmax(peak[r], p[r * ITEMS_Y * P_PITCH + i]);
-    barrier(CLK_LOCAL_MEM_FENCE);
-#pragma unroll
-    for (int r = 0; r < ROWS; r++) {
-        const float base = score_base(m[r]);
-        const float reference = fmax(m[r], base + peak[r]);
-        const float shrink = EXP2(m[r] - reference);
-        m[r] = reference;
+        const float before = m[r * ITEMS_Y], base = score_base(before);
+        const float reference = fmax(before, base + peak[r]);
+        const float shrink = EXP2(before - reference);
+        peak[r] = reference;
         l[r] *= shrink;
 #pragma unroll
         for (int c = 0; c < QUADS; c++)
@@ -518,6 +551,12 @@ static inline void move_references(float s[ROWS][KEYS], float m[ROWS], float l[R
 #pragma unroll
         for (int n = 0; n < KEYS; n++)
             s[r][n] -= reference - base;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (x == 0) {
+#pragma unroll
+        for (int r = 0; r < ROWS; r++)
+            m[r * ITEMS_Y] = peak[r];
     }
 }
 
@@ -565,6 +604,13 @@ static inline void store_o(__global o_t *row, int column, int columns, float4 va
 
 // ---- The whole -------------------------------------------------------------------------------------------
 
+#if INTEL_SUBGROUP
+#define KERNEL_ATTRIBUTES                                                                                \
+    __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1), intel_reqd_sub_group_size(INTEL_SUBGROUP)))
+#else
+#define KERNEL_ATTRIBUTES __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1)))
+#endif
+
 // Both kernels, with `aligned` a constant: whether rows may be read and written in whole quads.
 static inline __attribute__((always_inline)) void
 forward(const __global q_t *q_base, const __global k_t *k_base, const __global v_t *v_base,
@@ -580,11 +626,11 @@ forward(const __global q_t *q_base, const __global k_t *k_base, const __global v
     const key_range keys = keys_of_rows(first_row, last_row, a->kv_len, a->band_begin, a->band_end);
 
     const q_source q = {q_base + head_base(&a->q, place.batch, place.head), a->q.token, last_row,
-                        a->head_dim_qk};
+                        a->head_dim_qk, aligned};
     const k_source k = {k_base + head_base(&a->k, place.batch, head_kv), a->k.token, keys.end - 1,
-                        a->head_dim_qk};
+                        a->head_dim_qk, aligned};
     const v_source v = {v_base + head_base(&a->v, place.batch, head_kv), a->v.token, keys.end - 1,
-                        a->head_dim_v};
+                        a->head_dim_v, aligned};
     const float scale = SCORE_FULL ? a->scale : a->scale_log2;
     score_tile tile;
     tile.row = first_row + item.y;
@@ -596,11 +642,13 @@ forward(const __global q_t *q_base, const __global k_t *k_base, const __global v
     const __local v_cell *v_item = local_->v + item.x;
     __local float *p_item = local_->p + item.y * P_PITCH;
 
-    float m[ROWS], l[ROWS];
+    __local float *m = local_->m + item.y;
+    float l[ROWS];
     float4 o[ROWS][QUADS];
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
-        m[r] = SCORE_FLOOR;
+        if (item.x == 0)
+            m[r * ITEMS_Y] = SCORE_FLOOR;
         l[r] = 0.0f;
 #pragma unroll
         for (int c = 0; c < QUADS; c++)
@@ -610,15 +658,11 @@ forward(const __global q_t *q_base, const __global k_t *k_base, const __global v
     if (item.id == 0)
         *local_->outgrown = 0;
     if (keys.begin < keys.end) {
-        for (int piece = 0; piece < (Q_RESIDENT ? QK_PIECES : 1); piece++) {
-            q_quad q_next[Q_FETCHES];
-            fetch_q(q_next, &q, item.id, first_row, piece * QK_PIECE, aligned);
-            store_q(local_->q + piece * QK_PIECE_QUADS, q_next, item.id, q.columns - piece * QK_PIECE,
-                    scale);
-        }
         k_quad k_next[K_FETCHES];
-        fetch_k(k_next, &k, item.id, keys.begin, 0, aligned);
-        store_k(local_->k, k_next, item.id, k.columns);
+        fetch_k(k_next, &k, item.id, keys.begin, 0);
+        for (int piece = 0; piece < (Q_RESIDENT ? QK_PIECES : 1); piece++)
+            copy_q(local_->q + piece * QK_PIECE_QUADS, &q, item.id, first_row, piece * QK_PIECE, scale);
+        store_k(local_->k, k_next, &k, item.id, keys.begin, 0);
     }
     barrier(CLK_LOCAL_MEM_FENCE);
 
@@ -631,18 +675,15 @@ forward(const __global q_t *q_base, const __global k_t *k_base, const __global v
     // O / l, and ln(sum exp) = m + ln l
     for (int key = keys.begin; key < keys.end; key += BLOCK_K) {
         float s[ROWS][KEYS];
-        begin_scores(s, m);
+        const int anchored = begin_scores(s, m);
         for (int piece = 1; piece < QK_PIECES; piece++) {
-            q_quad q_next[Q_FETCHES];
             k_quad k_next[K_FETCHES];
-            fetch_k(k_next, &k, item.id, key, piece * QK_PIECE, aligned);
-            if (!Q_RESIDENT)
-                fetch_q(q_next, &q, item.id, first_row, piece * QK_PIECE, aligned);
+            fetch_k(k_next, &k, item.id, key, piece * QK_PIECE);
             multiply_qk(s, q_item + (Q_RESIDENT ? (piece - 1) * QK_PIECE_QUADS : 0), k_item);
             barrier(CLK_LOCAL_MEM_FENCE);
-            store_k(local_->k, k_next, item.id, k.columns - piece * QK_PIECE);
+            store_k(local_->k, k_next, &k, item.id, key, piece * QK_PIECE);
             if (!Q_RESIDENT)
-                store_q(local_->q, q_next, item.id, q.columns - piece * QK_PIECE, scale);
+                copy_q(local_->q, &q, item.id, first_row, piece * QK_PIECE, scale);
             barrier(CLK_LOCAL_MEM_FENCE);
         }
         multiply_qk(s, q_item + (Q_RESIDENT ? (QK_PIECES - 1) * QK_PIECE_QUADS : 0), k_item);
@@ -651,37 +692,34 @@ forward(const __global q_t *q_base, const __global k_t *k_base, const __global v
         tile.partial = !tile_is_full(first_row, last_row, key, key + BLOCK_K - 1, a->kv_len,
                                      a->band_begin, a->band_end);
         finish_scores(s, m, &tile, item.x, a);
-        if (references_outgrown(s, m))
+        if (!anchored || largest_score(s) > LAZY_LIMIT)
             atomic_or(local_->outgrown, 1);
         barrier(CLK_LOCAL_MEM_FENCE); // the flag is up to date, and nobody reads K any more
 
         v_quad v_next[V_FETCHES];
-        fetch_v(v_next, &v, item.id, key, aligned);
+        fetch_v(v_next, &v, item.id, key);
         if (*local_->outgrown)
             move_references(s, m, l, o, p_item, item.x);
         store_weights(p_item, l, s, item.x);
-        store_v(local_->v, v_next, item.id, keys.end - key);
+        store_v(local_->v, v_next, &v, item.id, key);
         barrier(CLK_LOCAL_MEM_FENCE);
 
         for (int piece = 1; piece < V_PIECES; piece++) {
-            fetch_v(v_next, &v, item.id, key + piece * V_PIECE, aligned);
+            fetch_v(v_next, &v, item.id, key + piece * V_PIECE);
             multiply_pv(o, p_item + (piece - 1) * V_PIECE, v_item);
             barrier(CLK_LOCAL_MEM_FENCE);
-            store_v(local_->v, v_next, item.id, keys.end - key - piece * V_PIECE);
+            store_v(local_->v, v_next, &v, item.id, key + piece * V_PIECE);
             barrier(CLK_LOCAL_MEM_FENCE);
         }
         k_quad k_next[K_FETCHES];
-        q_quad q_next[Q_FETCHES];
-        fetch_k(k_next, &k, item.id, key + BLOCK_K, 0, aligned);
-        if (!Q_RESIDENT)
-            fetch_q(q_next, &q, item.id, first_row, 0, aligned);
+        fetch_k(k_next, &k, item.id, key + BLOCK_K, 0);
         multiply_pv(o, p_item + (V_PIECES - 1) * V_PIECE, v_item);
         if (item.id == 0)
             *local_->outgrown = 0;
         barrier(CLK_LOCAL_MEM_FENCE); // nobody reads P or V any more
-        store_k(local_->k, k_next, item.id, k.columns);
+        store_k(local_->k, k_next, &k, item.id, key + BLOCK_K, 0);
         if (!Q_RESIDENT)
-            store_q(local_->q, q_next, item.id, q.columns, scale);
+            copy_q(local_->q, &q, item.id, first_row, 0, scale);
         barrier(CLK_LOCAL_MEM_FENCE);
     }
 
@@ -705,7 +743,7 @@ forward(const __global q_t *q_base, const __global k_t *k_base, const __global v
                         sum == 0.0f ? (float4)(0.0f) : o[r][c] * inverse, aligned);
             if (a->want_lse && item.x == 0)
                 lse_base[head_base(&a->lse, place.batch, place.head) + row * a->lse.token] =
-                    sum == 0.0f ? -INFINITY : (m[r] + log2(sum)) * LN_2;
+                    sum == 0.0f ? -INFINITY : (m[r * ITEMS_Y] + log2(sum)) * LN_2;
         }
     }
     // PoCL 3.1 (2026-11-29) needs this: where the kernel skips a body with barriers, a condition at the very
@@ -713,32 +751,36 @@ forward(const __global q_t *q_base, const __global k_t *k_base, const __global v
     barrier(CLK_LOCAL_MEM_FENCE);
 }
 
-__kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void
+__kernel KERNEL_ATTRIBUTES void
 forward_aligned(const __global q_t *restrict q, const __global k_t *restrict k,
                 const __global v_t *restrict v, __global o_t *restrict o, __global float *restrict lse,
                 const __global bias_t *restrict bias, attention_args args)
 {
     __local float4 q_memory[ROUND_UP_16(Q_BYTES) / 16];
     __local float4 tile_memory[ROUND_UP_16(TILE_BYTES) / 16];
+    __local float references[BLOCK_Q];
     __local int outgrown;
     const local_memory local_ = {(__local q_cell *)q_memory, (__local k_cell *)tile_memory,
                                  (__local float *)tile_memory,
-                                 (__local v_cell *)(tile_memory + P_BYTES / 16), &outgrown};
+                                 (__local v_cell *)(tile_memory + P_BYTES / 16), references,
+                                 &outgrown};
     if ((int)get_group_id(1) < args.num_groups)
         forward(q, k, v, o, lse, bias, &args, &local_, 1);
 }
 
-__kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void
+__kernel KERNEL_ATTRIBUTES void
 forward_any(const __global q_t *restrict q, const __global k_t *restrict k,
             const __global v_t *restrict v, __global o_t *restrict o, __global float *restrict lse,
             const __global bias_t *restrict bias, attention_args args)
 {
     __local float4 q_memory[ROUND_UP_16(Q_BYTES) / 16];
     __local float4 tile_memory[ROUND_UP_16(TILE_BYTES) / 16];
+    __local float references[BLOCK_Q];
     __local int outgrown;
     const local_memory local_ = {(__local q_cell *)q_memory, (__local k_cell *)tile_memory,
                                  (__local float *)tile_memory,
-                                 (__local v_cell *)(tile_memory + P_BYTES / 16), &outgrown};
+                                 (__local v_cell *)(tile_memory + P_BYTES / 16), references,
+                                 &outgrown};
     if ((int)get_group_id(1) < args.num_groups)
         forward(q, k, v, o, lse, bias, &args, &local_, 0);
 }

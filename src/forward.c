@@ -108,13 +108,12 @@ static clattn_status check_operand(operand *x, const clattn_context *context)
                     (unsigned long long)t->byte_offset, (unsigned)x->element);
     if (empty)
         return CLATTN_SUCCESS;
-    RETURN_ERROR_IF(x->is_output && !rows_are_disjoint(x), log, CLATTN_INVALID_ARGUMENT,
-                    WHERE ": %s.stride = {%lld, %lld, %lld}; expected rows of an output not to overlap",
-                    x->name, (long long)t->stride[0], (long long)t->stride[1], (long long)t->stride[2]);
-
     const int64_t elements = extent(x);
     RETURN_ERROR_IF(elements < 0 || t->byte_offset > INT64_MAX / 2, log, CLATTN_INVALID_ARGUMENT,
                     WHERE ": %s: strides and lengths reach beyond 2^60 elements", x->name);
+    RETURN_ERROR_IF(x->is_output && !rows_are_disjoint(x), log, CLATTN_INVALID_ARGUMENT,
+                    WHERE ": %s.stride = {%lld, %lld, %lld}; expected rows of an output not to overlap",
+                    x->name, (long long)t->stride[0], (long long)t->stride[1], (long long)t->stride[2]);
     x->begin = t->byte_offset;
     x->end = t->byte_offset + (uint64_t)elements * x->element;
     FORWARD_IF_CL_ERROR(log, WHERE, "clGetMemObjectInfo",
@@ -373,6 +372,10 @@ static clattn_status launch(clattn_plan *plan, clattn__emitter *emitter, const o
     const int64_t groups = kernel_args.q_tiles * (int64_t)plan->desc.heads_q * args->batch;
     const int64_t most = groups_per_launch(plan, args);
     const int kernel = pick_kernel(plan, operands);
+    clattn__say(log, CLATTN_LOG_DEBUG,
+                WHERE ": batch %lld, q_len %lld, kv_len %lld: %lld work-groups, at most %lld a launch",
+                (long long)args->batch, (long long)args->q_len, (long long)args->kv_len,
+                (long long)groups, (long long)most);
     const char *failed = NULL;
     cl_int code = CL_SUCCESS;
     const cl_kernel instance = clattn__instance_take(plan->program, kernel);

@@ -4,9 +4,17 @@
 
 #include "clattn.h"
 
+/* OpenCL's long has 64 bits everywhere, C's has not. */
+#ifdef __clang__
+#pragma clang diagnostic push
+#pragma clang diagnostic ignored "-Wkeyword-macro"
+#endif
 #define long cl_long
 #include "../cl/args.cl"
 #undef long
+#ifdef __clang__
+#pragma clang diagnostic pop
+#endif
 #include "../cl/bounds.cl"
 
 #endif

@@ -92,6 +92,7 @@ static void keep_build_log(clattn__program *program, clattn_context *context)
     program->build_log = NULL;
     if (context->cl.clGetProgramBuildInfo(program->program, context->device_id, CL_PROGRAM_BUILD_LOG,
                                           0, NULL, &size) != CL_SUCCESS ||
+        size <= 1 || /* the terminator alone */
         (program->build_log = clattn__allocate(&context->allocator, size + 1)) == NULL)
         return;
     context->cl.clGetProgramBuildInfo(program->program, context->device_id, CL_PROGRAM_BUILD_LOG, size,

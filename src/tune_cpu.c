@@ -19,21 +19,21 @@ typedef struct micro_tile {
 
 /* The first whose vectors the device has, or the last. */
 static const micro_tile micro_tiles[] = {
-    { 16, 4, 6, 4 },
-    { 8, 3, 4, 4 },
-    { 4, 3, 4, 4 },
+    {16, 4, 6, 4},
+    {8, 3, 4, 4},
+    {4, 3, 4, 4},
 };
 
 typedef struct block_size {
-    int32_t dims;     /* up to this sum of both head dim classes */
-    int32_t block_q;  /* rounded down to whole panels */
-    int32_t block_k;  /* a multiple of every key_tile */
+    int32_t dims;    /* up to this sum of both head dim classes */
+    int32_t block_q; /* rounded down to whole panels */
+    int32_t block_k; /* a multiple of every key_tile */
 } block_size;
 
 static const block_size block_sizes[] = {
-    { 256, 256, 96 },
-    { 512, 128, 96 },
-    { 2 * CLATTN_MAX_HEAD_DIM, 64, 48 },
+    {256, 256, 96},
+    {512, 128, 96},
+    {2 * CLATTN_MAX_HEAD_DIM, 64, 48},
 };
 
 static const micro_tile *find_micro_tile(const clattn__device *device)

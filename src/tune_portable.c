@@ -4,10 +4,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What stays in its 16-bit storage type in local memory; such rows are for 16-bit tensors only. */
-#define PACK_NONE 0
-#define PACK_KV 1
-#define PACK_QKV 2
+/* Which tensors a row is for, and what stays packed, in its storage type, in local memory. */
+#define ANY 0
+#define ONLY_16 1  /* k and v of 16 bits; nothing packed */
+#define PACK_KV 2  /* k and v of 16 bits, both packed */
+#define PACK_QKV 3 /* q, k and v of 16 bits, all packed */
 
 #define WHOLE CLATTN_MAX_HEAD_DIM /* as a piece: all columns at once */
 
@@ -20,7 +21,7 @@ typedef struct row {
     int32_t qk_piece; /* columns of K at a time */
     int32_t q_resident;
     int32_t v_piece; /* keys of V at a time */
-    int32_t pack;
+    int32_t storage;
 } row;
 
 /* Best first for each head dim: the first that fits is taken. TFLOP/s on an H200 limited to that much local
@@ -28,40 +29,41 @@ typedef struct row {
  * and work-groups of 64. */
 static const row rows[] = {
     /* dim KiB  block  items  piece, Q stays, V, pack */
-    {64, 176, 128, 64, 8, 16, WHOLE, 1, 64, PACK_NONE}, /* 44.1 / 43.9 */
-    {64, 60, 128, 32, 8, 16, WHOLE, 1, 32, PACK_NONE},  /* 42.2 */
-    {64, 40, 64, 48, 8, 8, WHOLE, 1, 24, PACK_NONE},    /* 40.4 */
-    {64, 30, 64, 32, 8, 8, WHOLE, 1, 16, PACK_NONE},    /* 39.9 */
-    {64, 15, 32, 16, 8, 8, WHOLE, 1, 16, PACK_NONE},    /* 32.8 / 33.6 */
+    {64, 176, 128, 64, 8, 16, WHOLE, 1, 64, ANY}, /* 44.1 / 43.9 */
+    {64, 60, 128, 32, 8, 16, WHOLE, 1, 32, ANY},  /* 42.2 */
+    {64, 40, 64, 48, 8, 8, WHOLE, 1, 24, ANY},    /* 40.4 */
+    {64, 30, 64, 32, 8, 8, WHOLE, 1, 16, ANY},    /* 39.9 */
+    {64, 15, 32, 16, 8, 8, WHOLE, 1, 16, ANY},    /* 32.8 / 33.6 */
 
-    {96, 164, 128, 32, 8, 16, WHOLE, 1, 32, PACK_NONE}, /* 40.6 */
-    {96, 47, 64, 48, 8, 8, WHOLE, 1, 24, PACK_NONE},
-    {96, 25, 32, 32, 8, 8, WHOLE, 1, 16, PACK_NONE},
-    {96, 13, 16, 16, 8, 8, WHOLE, 1, 16, PACK_NONE},
+    {96, 164, 128, 32, 8, 16, WHOLE, 1, 32, ANY}, /* 40.6 */
+    {96, 47, 64, 48, 8, 8, WHOLE, 1, 24, ANY},
+    {96, 25, 32, 32, 8, 8, WHOLE, 1, 16, ANY},
+    {96, 13, 16, 16, 8, 8, WHOLE, 1, 16, ANY},
 
-    {128, 164, 128, 96, 16, 16, WHOLE, 1, 96, PACK_NONE}, /* 43.7 / 43.1 */
-    {128, 58, 64, 48, 16, 8, WHOLE, 1, 24, PACK_NONE},    /* 41.0 */
-    {128, 42, 32, 48, 8, 8, WHOLE, 1, 24, PACK_NONE},     /* 36.3 */
+    {128, 164, 128, 96, 16, 16, WHOLE, 1, 96, ONLY_16}, /* 43.7 */
+    {128, 164, 128, 96, 16, 16, WHOLE, 1, 48, ANY},     /* 43.1 with V whole, which spills under clang 19 */
+    {128, 58, 64, 48, 16, 8, WHOLE, 1, 24, ANY},    /* 41.0 */
+    {128, 42, 32, 48, 8, 8, WHOLE, 1, 24, ANY},     /* 36.3 */
     {128, 25, 32, 32, 16, 4, WHOLE, 1, 16, PACK_KV},      /* 33.3 */
-    {128, 25, 32, 16, 8, 8, WHOLE, 1, 8, PACK_NONE},      /* 31.4 */
+    {128, 25, 32, 16, 8, 8, WHOLE, 1, 8, ANY},      /* 31.4 */
     {128, 13, 32, 16, 8, 8, WHOLE, 1, 8, PACK_QKV},       /* 24.8 */
-    {128, 13, 16, 8, 8, 8, WHOLE, 1, 8, PACK_NONE},       /* 22.6 */
+    {128, 13, 16, 8, 8, 8, WHOLE, 1, 8, ANY},       /* 22.6 */
 
     {256, 132, 64, 128, 32, 8, WHOLE, 1, 32, PACK_KV}, /* 38.9 */
-    {256, 132, 64, 128, 32, 8, 128, 1, 32, PACK_NONE},
-    {256, 98, 64, 64, 16, 8, 96, 1, 16, PACK_NONE},
+    {256, 132, 64, 128, 32, 8, 128, 1, 32, ANY},
+    {256, 98, 64, 64, 16, 8, 96, 1, 16, ANY},
     {256, 49, 32, 32, 16, 8, WHOLE, 1, 16, PACK_KV}, /* 29.4 */
-    {256, 49, 32, 32, 16, 8, 128, 1, 8, PACK_NONE},
+    {256, 49, 32, 32, 16, 8, 128, 1, 8, ANY},
     {256, 25, 32, 16, 16, 8, WHOLE, 1, 8, PACK_QKV}, /* 21.3 */
-    {256, 20, 32, 16, 16, 8, 64, 0, 8, PACK_NONE},
+    {256, 20, 32, 16, 16, 8, 64, 0, 8, ANY},
     {256, 13, 16, 8, 8, 8, WHOLE, 1, 4, PACK_QKV}, /* 16.2 */
-    {256, 9, 16, 8, 8, 8, 64, 0, 4, PACK_NONE},
+    {256, 9, 16, 8, 8, 8, 64, 0, 4, ANY},
 
-    {576, 124, 32, 128, 32, 8, 96, 1, 16, PACK_NONE},
-    {576, 100, 32, 64, 16, 16, 64, 1, 8, PACK_NONE},
-    {576, 57, 16, 32, 16, 8, 64, 1, 8, PACK_NONE},
-    {576, 25, 16, 32, 16, 8, 64, 0, 8, PACK_NONE},
-    {576, 12, 8, 16, 8, 8, 32, 0, 4, PACK_NONE},
+    {576, 124, 32, 128, 32, 8, 96, 1, 16, ANY},
+    {576, 100, 32, 64, 16, 16, 64, 1, 8, ANY},
+    {576, 57, 16, 32, 16, 8, 64, 1, 8, ANY},
+    {576, 25, 16, 32, 16, 8, 64, 0, 8, ANY},
+    {576, 12, 8, 16, 8, 8, 32, 0, 4, ANY},
 };
 
 /* The widest piece of at most `piece` columns that divides the head dim; both are multiples of 32. */
@@ -73,21 +75,20 @@ static int32_t piece_of(int32_t head_dim, int32_t piece)
     return width;
 }
 
-/* The kernel's own layout: Q, and beside it first K and then P and V. Bytes of four elements: 16, or 8
- * where they stay packed. */
+/* The kernel's own layout: Q, and beside it first K and then P and V; a float for each row. Bytes of four
+ * elements: 16, or 8 where they stay packed. */
 static uint64_t local_bytes(const row *r, int32_t qk_piece, const clattn__kernel_shape *shape)
 {
     const int32_t q_columns = r->q_resident ? shape->dim_qk_class : qk_piece;
     const int32_t adjacent = r->block_k / r->items_x % 4 == 0;
-    const uint64_t q_cell = r->pack == PACK_QKV && shape->dtype_q != CLATTN_DTYPE_F32 ? 8 : 16;
-    const uint64_t k_cell = r->pack != PACK_NONE && shape->dtype_k != CLATTN_DTYPE_F32 ? 8 : 16;
-    const uint64_t v_cell = r->pack != PACK_NONE && shape->dtype_v != CLATTN_DTYPE_F32 ? 8 : 16;
+    const uint64_t q_cell = r->storage == PACK_QKV ? 8 : 16;
+    const uint64_t kv_cell = r->storage >= PACK_KV ? 8 : 16;
     const uint64_t q = r->block_q * (q_columns / 4 + 1) * q_cell;
-    const uint64_t k = (r->block_k * (qk_piece / 4 + 1) + (adjacent ? r->items_x : 0)) * k_cell;
+    const uint64_t k = (r->block_k * (qk_piece / 4 + 1) + (adjacent ? r->items_x : 0)) * kv_cell;
     const uint64_t p = r->block_q * (r->block_k / 4 + 1) * (uint64_t)16;
-    const uint64_t v = r->v_piece * (shape->dim_v_class / 4) * v_cell;
-    const uint64_t flag = 16;
-    return (q + 15) / 16 * 16 + ((k > p + v ? k : p + v) + 15) / 16 * 16 + flag;
+    const uint64_t v = r->v_piece * (shape->dim_v_class / 4) * kv_cell;
+    const uint64_t references = r->block_q * (uint64_t)4, flag = 16;
+    return (q + 15) / 16 * 16 + ((k > p + v ? k : p + v) + 15) / 16 * 16 + references + flag;
 }
 
 static int fits(const row *r, uint64_t bytes, const clattn__device *device,
@@ -95,9 +96,9 @@ static int fits(const row *r, uint64_t bytes, const clattn__device *device,
 {
     const size_t work_items = (size_t)(r->items_x * r->items_y);
     const int is_16_bit = shape->dtype_k != CLATTN_DTYPE_F32 && shape->dtype_v != CLATTN_DTYPE_F32 &&
-                          (r->pack != PACK_QKV || shape->dtype_q != CLATTN_DTYPE_F32);
+                          (r->storage != PACK_QKV || shape->dtype_q != CLATTN_DTYPE_F32);
     return shape->dim_qk_class <= r->max_dim && shape->dim_v_class <= r->max_dim &&
-           shape->dim_v_class / 4 % r->items_x == 0 && (r->pack == PACK_NONE || is_16_bit) &&
+           shape->dim_v_class / 4 % r->items_x == 0 && (r->storage == ANY || is_16_bit) &&
            (uint64_t)r->device_kib * 1024 <= device->local_bytes && bytes <= device->local_bytes &&
            work_items <= device->max_work_group && work_items <= device->max_work_items_0;
 }
@@ -119,7 +120,7 @@ int clattn__tile_portable(clattn__tile *out, const clattn__device *device,
                  "-DBLOCK_Q=%d -DBLOCK_K=%d -DITEMS_X=%d -DITEMS_Y=%d -DQK_PIECE=%d -DQ_RESIDENT=%d "
                  "-DV_PIECE=%d -DPACK_Q=%d -DPACK_KV=%d",
                  (int)r->block_q, (int)r->block_k, (int)r->items_x, (int)r->items_y, (int)qk_piece,
-                 (int)r->q_resident, (int)r->v_piece, r->pack == PACK_QKV, r->pack != PACK_NONE);
+                 (int)r->q_resident, (int)r->v_piece, r->storage == PACK_QKV, r->storage >= PACK_KV);
         snprintf(out->label, sizeof out->label, "%dx%d, %dx%d work-items%s", (int)r->block_q,
                  (int)r->block_k, (int)r->items_x, (int)r->items_y,
                  qk_piece < shape->dim_qk_class ? ", head dim in pieces" : "");

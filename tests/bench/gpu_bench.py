@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""clattn on a GPU beside PyTorch's attention (FlashAttention-2, cuDNN, memory-efficient), in one run.
+
+    gpu_bench.py path/to/clattn [--device SEL] [--length 8192] [--json FILE]
+
+First `clattn check` must pass on the device; then every row is timed. TFLOP/s count 4*B*H*N*N*D, half of it
+when causal, on [B, H, N, D] contiguous tensors with H*D = 2048 and B*N = 16384. Without PyTorch, or
+without CUDA under it, its columns stay empty. Nothing about the GPU's settings is touched.
+"""
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+
+MODEL_DIM, TOKENS = 2048, 16384
+
+
+def clattn(arguments, **options):
+    return subprocess.run(arguments, check=True, text=True, **options)
+
+
+def bench_clattn(options, dtype, head_dim, causal, local_memory):
+    heads, batch = MODEL_DIM // head_dim, max(1, TOKENS // options.length)
+    shape = f"{batch},{heads},{heads},{options.length},{options.length},{head_dim}"
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "result.json")
+        command = [options.clattn, "bench", "--shape", shape, "--dtype", dtype, "--json", path]
+        command += ["--device", options.device] if options.device else []
+        command += ["--causal"] if causal else []
+        command += ["--local-memory", str(local_memory)] if local_memory else []
+        clattn(command, stdout=subprocess.DEVNULL)
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+
+
+def torch_backends():
+    """(name, backend) pairs that can be tried, or nothing."""
+    try:
+        import torch
+        from torch.nn.attention import SDPBackend
+    except ImportError:
+        return []
+    if not torch.cuda.is_available():
+        return []
+    return [("fa2", SDPBackend.FLASH_ATTENTION), ("cudnn", SDPBackend.CUDNN_ATTENTION),
+            ("efficient", SDPBackend.EFFICIENT_ATTENTION)]
+
+
+def bench_torch(options, backend, dtype, head_dim, causal):
+    """TFLOP/s, or None where the backend refuses the case."""
+    import torch
+    from torch.nn.attention import sdpa_kernel
+    from torch.nn.functional import scaled_dot_product_attention
+    storage = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}[dtype]
+    heads, batch = MODEL_DIM // head_dim, max(1, TOKENS // options.length)
+    shape = (batch, heads, options.length, head_dim)
+    q, k, v = (torch.randn(shape, device="cuda", dtype=storage) for _ in range(3))
+    times = []
+    try:
+        with sdpa_kernel(backend):
+            for _ in range(8):
+                start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+                start.record()
+                scaled_dot_product_attention(q, k, v, is_causal=causal)
+                end.record()
+                torch.cuda.synchronize()
+                times.append(start.elapsed_time(end))
+    except RuntimeError:
+        return None
+    flops = 4 * batch * heads * options.length**2 * head_dim * (0.5 if causal else 1)
+    return flops / statistics.median(times[2:]) / 1e9
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("clattn")
+    parser.add_argument("--device", default="")
+    parser.add_argument("--length", type=int, default=8192)
+    parser.add_argument("--json", help="also write all figures to this file")
+    options = parser.parse_args()
+    select = ["--device", options.device] if options.device else []
+    clattn([options.clattn, "info"] + select)
+    clattn([options.clattn, "check"] + select)
+
+    backends = torch_backends()
+    cases = [(dtype, head_dim, causal, local) for local in (0, 32768) for dtype in ("f16", "f32", "bf16")
+             for head_dim in (64, 128) for causal in (False, True) if not (local and dtype == "bf16")]
+    rows = []
+    print(f"\nTFLOP/s, N={options.length}")
+    print(f"{'dtype':6}{'D':>4} {'':7}{'local':>8}{'clattn':>9}" +
+          "".join(f"{name:>11}" for name, _ in backends) + "  tiles")
+    for dtype, head_dim, causal, local in cases:
+        document = bench_clattn(options, dtype, head_dim, causal, local)
+        result = document["results"][0]
+        peers = {} if local else {name: bench_torch(options, backend, dtype, head_dim, causal)
+                                  for name, backend in backends}
+        print(f"{dtype:6}{head_dim:4} {'causal' if causal else 'full':7}"
+              f"{f'{local // 1024} KiB' if local else 'all':>8}{result['tflops']:9.1f}" +
+              "".join(f"{peers[name]:11.1f}" if peers.get(name) else f"{'-':>11}"
+                      for name, _ in backends) + f"  {result['tiles']}", flush=True)
+        rows.append({"local_memory": local, "peers": peers, **document})
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump(rows, file, indent=1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

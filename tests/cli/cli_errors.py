@@ -1,0 +1,230 @@
+#!/usr/bin/env python3
+"""Everything that the command has to refuse: the exit status, and exactly one line on stderr that names what
+is wrong."""
+import json
+import os
+import struct
+import sys
+
+from cli_files import CLI, fail, file_bytes, finish, need_device, run, scratch, write, zeros
+
+DATA = sys.argv[2]
+GOOD = os.path.join(DATA, "minilm_layer0.safetensors")
+
+
+def expect(status, words, *arguments, environment=None):
+    """`words`: what the one line must say."""
+    result = run(*arguments, environment=environment)
+    lines = result.stderr.splitlines()
+    shown = f"{' '.join(map(str, arguments))[-160:]!r}"
+    if result.returncode != status:
+        fail(f"{shown}: status {result.returncode}, expected {status}: {result.stderr[-300:]}")
+    elif len(lines) != 1 or not lines[0].startswith("clattn"):
+        fail(f"{shown}: expected one line, got {lines[:5]}")
+    else:
+        for word in words:
+            if word not in lines[0]:
+                fail(f"{shown}: expected {word!r} in {lines[0]!r}")
+    if result.stdout:
+        fail(f"{shown}: unexpected output {result.stdout[:80]!r}")
+
+
+def usage(folder):
+    out = os.path.join(folder, "out.safetensors")
+    expect(2, ["no command"])
+    expect(2, ["nonsense"], "nonsense")
+    expect(2, ["tune", "not offered"], "tune")
+    for command in "info", "run", "check", "bench", "source":
+        expect(2, ["--frobnicate"], command, "--frobnicate")
+        expect(2, ["-Z"], command, "-Z")
+        expect(2, ["--device"], command, "--device")
+        expect(2, ["--local-memory"], command, "--local-memory", "lots")
+    for command in "info", "check", "bench", "source":
+        expect(2, ["stray"], command, "stray")
+    expect(2, ["IN.safetensors"], "run")
+    expect(2, ["-o"], "run", GOOD)
+    expect(2, ["stray"], "run", GOOD, "stray", "-o", out)
+    for option in ("splits=2", "deterministic", "batch-invariant", "dropout=0.1", "seed=1", "dropout-offset=1",
+                   "alibi-max-bias=8", "lse-base=2", "kv-dtype=i8", "emit-cache", "score-mod=x", "mask-mod=x",
+                   "backward", "rope=neox"):
+        expect(2, ["--" + option.split("=")[0], "not offered"], "run", GOOD, "-o", out, "--" + option)
+    expect(2, ["--splits", "not offered"], "run", GOOD, "-o", out, "--splits", "4")
+    wrong = [["--causal=middle"], ["--offset", "x"], ["--offset", "1.5"], ["--window", "3"], ["--window", "-2,1"],
+             ["--window", "1,2,3"], ["--scale", "nan"], ["--scale", "0"], ["--scale", "inf"], ["--scale", "1x"],
+             ["--softcap", "0"], ["--softcap", "-1"], ["--layout", "hbsd"], ["--out-dtype", "f8"],
+             ["--path", "fast"], ["--repeat", "0"], ["--strides", "k"], ["--strides", "k=1,2"],
+             ["--strides", "w=1,2,3"], ["--strides", "q=-1,2,3"],
+             ["--offset-bytes", "q=-4"], ["--offset-bytes", "q=3"], ["--offset-bytes", "lse=64"],
+             ["--strides", "q=1,1,1"], ["--strides", f"v={2**62},{2**62},1"], ["--lse=yes"],
+             ["--offset-bytes", f"v={2**62}"]]
+    for arguments in wrong:
+        expect(2, [arguments[0].split("=")[0]] if arguments[0] != "--offset-bytes" else [],
+               "run", GOOD, "-o", out, *arguments)
+    expect(2, ["'bias'"], "run", GOOD, "-o", out, "--strides", "bias=1,1,1,1")
+    expect(2, ["--offset", "--causal"], "run", GOOD, "-o", out, "--causal=top-left", "--offset", "3")
+    expect(2, ["decode", "not offered"], "bench", "--preset", "decode")
+    expect(2, ["backward", "not offered"], "bench", "--preset", "backward")
+    expect(2, ["--preset"], "bench", "--preset", "essay")
+    for shape in "1,2,3", "1,8,3,64,64,64", "0,1,1,1,1,1", "1,1,1,1,1,577", "1,1,1,1,1,", "a,b,c,d,e,f":
+        expect(2, ["--shape"], "bench", "--shape", shape)
+    expect(2, ["--plot"], "bench", "--plot", "picture.jpeg")
+    expect(2, ["--dtype"], "source", "--dtype", "f64")
+    expect(2, ["--dtype"], "source", "--dtype", "f32,f16")
+    expect(2, ["--head-dim"], "source", "--head-dim", "0")
+    expect(2, ["--head-dim"], "source", "--head-dim", "577")
+    expect(2, ["--heads"], "source", "--heads", "0")
+    expect(2, ["--seed"], "check", "--seed", "-1")
+    if os.path.exists(out):
+        fail("a refused run left a file")
+
+
+def shapes(folder):
+    out = os.path.join(folder, "out.safetensors")
+    path = os.path.join(folder, "in.safetensors")
+    good = {"q": ("F32", [1, 2, 5, 8]), "k": ("F32", [1, 2, 7, 8]), "v": ("F32", [1, 2, 7, 8])}
+
+    def attempt(words, options=(), **changed):
+        tensors = {**good, **changed}
+        write(path, {name: zeros(*t) for name, t in tensors.items() if t})
+        expect(2, words, "run", path, "-o", out, *options)
+
+    attempt(["'q'", "missing"], q=None)
+    attempt(["'v'", "missing"], v=None)
+    attempt(["'q'", "[1,2,5]", "4 dimensions"], q=("F32", [1, 2, 5]))
+    attempt(["'k'", "[2,2,7,8]", "batch"], k=("F32", [2, 2, 7, 8]))
+    attempt(["'k'", "head dim"], k=("F32", [1, 2, 7, 9]))
+    attempt(["'v'", "heads"], v=("F32", [1, 1, 7, 8]))
+    attempt(["'v'", "length"], v=("F32", [1, 2, 6, 8]))
+    attempt(["'q'", "multiple"], q=("F32", [1, 3, 5, 8]))
+    attempt(["head dim", "576"], q=("F32", [1, 2, 1, 577]), k=("F32", [1, 2, 1, 577]), v=("F32", [1, 2, 1, 8]))
+    attempt(["'v'", "head dim"], v=("F32", [1, 2, 7, 0]))
+    attempt(["heads"], q=("F32", [1, 0, 5, 8]), k=("F32", [1, 0, 7, 8]), v=("F32", [1, 0, 7, 8]))
+    attempt(["'q'", "U8"], q=("U8", [1, 2, 5, 8]))
+    attempt(["'k'", "I32"], k=("I32", [1, 2, 7, 8]))
+    attempt(["'bias'", "[1,2,5,6]", "[1,2,5,7]"], bias=("F32", [1, 2, 5, 6]))
+    attempt(["'bias'", "[1,1,1,1,7]"], bias=("F32", [1, 1, 1, 1, 7]))
+    attempt(["'bias'", "[]"], bias=("F32", []))
+    attempt(["'bias'", "U8"], bias=("U8", [7]))
+    attempt(["'extra'", "unknown"], extra=("F32", [1]))
+    for name in ("mask", "alibi_slopes", "sinks", "kv_lens", "q_lens", "offsets", "cu_seqlens_q", "block_table",
+                 "dout", "k_scale", "k_new", "rope_cos", "bias_head_scale", "tiles_full", "user"):
+        attempt([f"'{name}'", "not offered"], **{name: ("F32", [1])})
+    attempt(["[1,2,7,8]", "heads"], ["--layout", "bshd"], k=("F32", [1, 7, 2, 8]), q=("F32", [1, 5, 3, 8]))
+    attempt(["o.stride"], ["--strides", "o=0,0,8"])
+    attempt(["o.stride"], ["--strides", "o=80,8,8"])
+    if os.path.exists(out):
+        fail("a refused run left a file")
+
+
+def hostile(folder):
+    out = os.path.join(folder, "out.safetensors")
+    path = os.path.join(folder, "bad.safetensors")
+    with open(GOOD, "rb") as file:
+        good = file.read()
+    length = struct.unpack("<Q", good[:8])[0]
+
+    def attempt(words, content):
+        with open(path, "wb") as file:
+            file.write(content)
+        expect(2, ["bad.safetensors", *words], "run", path, "-o", out)
+
+    def one(words, shape=(1,), offsets=(0, 4), dtype="F32", data=bytes(4), name="q", **more):
+        entry = {"dtype": dtype, "shape": list(shape), "data_offsets": list(offsets), **more}
+        attempt(words, file_bytes({name: entry}, data))
+
+    for cut in 0, 1, 7:
+        attempt(["8 bytes"], good[:cut])
+    for cut in 8, 9, 8 + length // 2, 8 + length - 1:
+        attempt(["truncated"], good[:cut])
+    for cut in 8 + length, 8 + length + 1, len(good) - 1:
+        attempt(["data_offsets"], good[:cut])
+    attempt(["cover"], good + b"\0")
+    for number in 2**63, 2**64 - 1, 100_000_001:
+        attempt(["header of"], struct.pack("<Q", number) + good[8:])
+    attempt(["truncated"], struct.pack("<Q", len(good)) + good[8:])
+    for text in (b"", b"[]", b"null", b"{", b'{"q":}', b'{"q":1}x', b" {}", b"\xef\xbb\xbf{}", b"{}{}", b"{}\0",
+                 b'{"q": {"dtype": "F32"', b'{"q": NaN}', b"{'q': 1}"):
+        attempt([], file_bytes(text))
+    attempt(["UTF-8"], file_bytes(b'{"\xff\xfe": 1}'))
+    attempt(["UTF-8"], file_bytes(b'{"\xc0\x80": 1}'))
+    attempt(["UTF-8"], file_bytes(b'{"\xed\xa0\x80": 1}'))
+    attempt(["NUL"], file_bytes(b'{"q\\u0000x": {"dtype":"F32","shape":[1],"data_offsets":[0,4]}}', bytes(4)))
+    attempt(["control"], file_bytes(b'{"a\nb": 1}'))
+    attempt(["JSON"], file_bytes(b'{"q":' + b"[" * 100000 + b"]" * 100000 + b"}"))
+    attempt(["values"], file_bytes(b'{"q":[' + b"0," * 1100000 + b"0]}"))
+    attempt(["'q'", "object"], file_bytes({"q": 5}))
+    attempt(["'q'", "object"], file_bytes({"q": [1, 2]}))
+    attempt(["__metadata__"], file_bytes({"__metadata__": 5}))
+    attempt(["__metadata__"], file_bytes({"__metadata__": {"a": 5}}))
+    entry = b'"q":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}'
+    attempt(["'q'", "twice"], file_bytes(b"{" + entry + b"," + entry + b"}", bytes(4)))
+    attempt(["__metadata__", "twice"], file_bytes(b'{"__metadata__":{},"__metadata__":{}}'))
+    attempt(["'q'", "twice"], file_bytes(
+        b'{"q":{"dtype":"F32","dtype":"F32","shape":[1],"data_offsets":[0,4]}}', bytes(4)))
+    attempt(["'q'", "expected dtype"], file_bytes({"q": {"dtype": "F32", "shape": [1]}}))
+    one(["'q'", "unknown field"], strides=[1])
+    one(["'q'", "dtype", "F31"], dtype="F31")
+    one(["'q'", "dtype"], dtype="f32")
+    one(["'q'", "dtype"], dtype=5)
+    one(["'q'", "dtype"], dtype=None)
+    one(["'q'", "dimension 0"], shape=(-1,))
+    one(["'q'", "dimension 1"], shape=(1, 0.5))
+    one(["'q'", "dimension 0"], shape=("1",))
+    one(["'q'", "dimension 0"], shape=(1e300,))
+    one(["'q'", "dimension 0"], shape=(2**53,))
+    one(["'q'", "at most 8"], shape=(1,) * 9)
+    attempt(["'q'", "array"], file_bytes({"q": {"dtype": "F32", "shape": 1, "data_offsets": [0, 4]}}, bytes(4)))
+    one(["'q'", "too large"], shape=(2**32, 2**32))
+    one(["'q'", "too large"], shape=(0, 2**40, 2**40))
+    one(["'q'", "too large"], shape=(2**52, 2**12, 1))
+    one(["'q'", "takes 8 bytes"], shape=(2,))
+    one(["'q'", "takes 0 bytes"], shape=(0,))
+    for offsets in (0, 5), (4, 0), (-4, 0), (0, 4.5), (0, 2**53), (0,), (0, 2, 4), (0, 1e300):
+        one(["'q'", "data_offsets"], offsets=offsets)
+    attempt(["'q'", "data_offsets"], file_bytes({"q": {"dtype": "F32", "shape": [1], "data_offsets": {}}}, bytes(4)))
+
+    def two(words, first, second, data):
+        attempt(words, file_bytes({name: {"dtype": "U8", "shape": [b - a], "data_offsets": [a, b]}
+                                   for name, (a, b) in {"k": first, "q": second}.items()}, bytes(data)))
+
+    two(["overlap"], (0, 4), (3, 7), 7)
+    two(["overlap"], (0, 4), (0, 4), 4)
+    two(["hole"], (0, 4), (5, 8), 8)
+    two(["hole"], (1, 4), (4, 8), 8)
+    two(["cover"], (0, 4), (4, 7), 8)
+    one(["unknown tensor"], name="\x1b[31mred\nline\r")  # shown without its control characters
+    one(["unknown tensor"], name="n" * 100000)
+    for options in "--backward", "--frobnicate", "stray", "--causal=x", "--scale 0", "--window 1", " -o x" * 70:
+        content = file_bytes({"__metadata__": {"clattn_options": options}})
+        attempt([], content)
+    expect(2, ["cannot be opened"], "run", os.path.join(folder, "nowhere"), "-o", out)
+    expect(2, [folder], "run", folder, "-o", out)
+    if os.path.exists("/dev/null"):
+        expect(2, ["/dev/null"], "run", "/dev/null", "-o", out)
+    if os.path.exists(out):
+        fail("a refused run left a file")
+
+
+def device(folder):
+    out = os.path.join(folder, "out.safetensors")
+    expect(3, ["'no such device'"], "run", GOOD, "-o", out, "--device", "no such device")
+    expect(3, ["'999'"], "info", "--device", "999")
+    expect(3, ["'nobody'"], "source", environment={"CLATTN_DEVICE": "nobody"})
+
+
+def help_texts():
+    for arguments in (["--help"], ["--version"], ["info", "--help"], ["run", "-h"], ["check", "--help"],
+                      ["bench", "--help"], ["source", "--help"]):
+        result = run(*arguments)
+        if result.returncode != 0 or result.stderr or not result.stdout:
+            fail(f"{arguments}: status {result.returncode}, {result.stderr!r}")
+
+
+need_device()
+with scratch() as place:
+    help_texts()
+    usage(place)
+    hostile(place)
+    shapes(place)
+    device(place)
+finish("cli_errors")

@@ -1,0 +1,164 @@
+/* nobuild_layer.c: an OpenCL layer (OPENCL_LAYERS) under which programs build at once, because
+ * nothing is compiled. `clattn source` builds what it prints, as the choice of tiles may depend on
+ * it; with PoCL that takes half a minute of a core for each program, and the gate asks for dozens.
+ * Under this layer every build succeeds, every kernel takes every argument, and a launch is a
+ * marker.
+ *
+ * CLATTN_ISA_VENDOR in the environment replaces CL_DEVICE_VENDOR, so that tiles and options for a
+ * vendor are the ones printed. The local memory size comes from clattn's own --local-memory. */
+#include <CL/cl.h>
+#include <CL/cl_layer.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+static const cl_icd_dispatch *next;
+static cl_icd_dispatch layer;
+
+/* Programs and kernels are never looked into: one address serves for all of them. */
+static int nothing;
+
+static cl_int answer(const void *fact, size_t fact_size, size_t size, void *value,
+                     size_t *size_ret) {
+    if (value && size < fact_size)
+        return CL_INVALID_VALUE;
+    if (value)
+        memcpy(value, fact, fact_size);
+    if (size_ret)
+        *size_ret = fact_size;
+    return CL_SUCCESS;
+}
+
+static cl_int CL_API_CALL get_device_info(cl_device_id device, cl_device_info what, size_t size,
+                                          void *value, size_t *size_ret) {
+    const char *vendor = getenv("CLATTN_ISA_VENDOR");
+    if (what == CL_DEVICE_VENDOR && vendor)
+        return answer(vendor, strlen(vendor) + 1, size, value, size_ret);
+    return next->clGetDeviceInfo(device, what, size, value, size_ret);
+}
+
+static cl_program CL_API_CALL create_program_with_source(cl_context context, cl_uint count,
+                                                         const char **strings,
+                                                         const size_t *lengths,
+                                                         cl_int *errcode_ret) {
+    (void)context, (void)count, (void)strings, (void)lengths;
+    if (errcode_ret)
+        *errcode_ret = CL_SUCCESS;
+    return (cl_program)&nothing;
+}
+
+/* A cached binary is refused, so that the program is made from source. */
+static cl_program CL_API_CALL create_program_with_binary(cl_context context, cl_uint count,
+                                                         const cl_device_id *devices,
+                                                         const size_t *lengths,
+                                                         const unsigned char **binaries,
+                                                         cl_int *status, cl_int *errcode_ret) {
+    (void)context, (void)devices, (void)lengths, (void)binaries;
+    for (cl_uint i = 0; status && i < count; i++)
+        status[i] = CL_INVALID_BINARY;
+    if (errcode_ret)
+        *errcode_ret = CL_INVALID_BINARY;
+    return NULL;
+}
+
+static cl_int CL_API_CALL build_program(cl_program program, cl_uint count,
+                                        const cl_device_id *devices, const char *options,
+                                        void(CL_CALLBACK *notify)(cl_program, void *), void *user) {
+    (void)count, (void)devices, (void)options;
+    if (notify)
+        notify(program, user);
+    return CL_SUCCESS;
+}
+
+/* There is no binary to keep in a cache. */
+static cl_int CL_API_CALL get_program_info(cl_program program, cl_program_info what, size_t size,
+                                           void *value, size_t *size_ret) {
+    (void)program, (void)what, (void)size, (void)value, (void)size_ret;
+    return CL_INVALID_PROGRAM_EXECUTABLE;
+}
+
+static cl_int CL_API_CALL get_program_build_info(cl_program program, cl_device_id device,
+                                                 cl_program_build_info what, size_t size,
+                                                 void *value, size_t *size_ret) {
+    (void)program, (void)device, (void)what;
+    return answer("", 1, size, value, size_ret);
+}
+
+static cl_int CL_API_CALL release_program(cl_program program) {
+    (void)program;
+    return CL_SUCCESS;
+}
+
+static cl_kernel CL_API_CALL create_kernel(cl_program program, const char *name,
+                                           cl_int *errcode_ret) {
+    (void)program, (void)name;
+    if (errcode_ret)
+        *errcode_ret = CL_SUCCESS;
+    return (cl_kernel)&nothing;
+}
+
+static cl_int CL_API_CALL release_kernel(cl_kernel kernel) {
+    (void)kernel;
+    return CL_SUCCESS;
+}
+
+static cl_int CL_API_CALL set_kernel_arg(cl_kernel kernel, cl_uint index, size_t size,
+                                         const void *value) {
+    (void)kernel, (void)index, (void)size, (void)value;
+    return CL_SUCCESS;
+}
+
+static cl_int CL_API_CALL get_kernel_work_group_info(cl_kernel kernel, cl_device_id device,
+                                                     cl_kernel_work_group_info what, size_t size,
+                                                     void *value, size_t *size_ret) {
+    const cl_ulong bytes = 0;
+    (void)kernel;
+    if (what == CL_KERNEL_WORK_GROUP_SIZE)
+        return next->clGetDeviceInfo(device, CL_DEVICE_MAX_WORK_GROUP_SIZE, size, value, size_ret);
+    if (what == CL_KERNEL_LOCAL_MEM_SIZE || what == CL_KERNEL_PRIVATE_MEM_SIZE)
+        return answer(&bytes, sizeof bytes, size, value, size_ret);
+    return CL_INVALID_VALUE;
+}
+
+static cl_int CL_API_CALL enqueue_kernel(cl_command_queue queue, cl_kernel kernel,
+                                         cl_uint dimensions, const size_t *offset,
+                                         const size_t *global, const size_t *local,
+                                         cl_uint num_events, const cl_event *wait_list,
+                                         cl_event *event) {
+    (void)kernel, (void)dimensions, (void)offset, (void)global, (void)local;
+    return next->clEnqueueMarkerWithWaitList(queue, num_events, wait_list, event);
+}
+
+CL_API_ENTRY cl_int CL_API_CALL clGetLayerInfo(cl_layer_info what, size_t size, void *value,
+                                               size_t *size_ret) {
+    const cl_layer_api_version version = CL_LAYER_API_VERSION_100;
+    const char name[] = "clattn_nobuild";
+    if (what == CL_LAYER_API_VERSION)
+        return answer(&version, sizeof version, size, value, size_ret);
+    if (what == CL_LAYER_NAME)
+        return answer(name, sizeof name, size, value, size_ret);
+    return CL_INVALID_VALUE;
+}
+
+CL_API_ENTRY cl_int CL_API_CALL clInitLayer(cl_uint num_entries, const cl_icd_dispatch *target,
+                                            cl_uint *num_entries_ret,
+                                            const cl_icd_dispatch **layer_ret) {
+    const size_t bytes = num_entries * sizeof(void *);
+    next = target;
+    memcpy(&layer, target, bytes < sizeof layer ? bytes : sizeof layer);
+    layer.clGetDeviceInfo = get_device_info;
+    layer.clCreateProgramWithSource = create_program_with_source;
+    layer.clCreateProgramWithBinary = create_program_with_binary;
+    layer.clBuildProgram = build_program;
+    layer.clGetProgramInfo = get_program_info;
+    layer.clGetProgramBuildInfo = get_program_build_info;
+    layer.clReleaseProgram = release_program;
+    layer.clCreateKernel = create_kernel;
+    layer.clReleaseKernel = release_kernel;
+    layer.clSetKernelArg = set_kernel_arg;
+    layer.clGetKernelWorkGroupInfo = get_kernel_work_group_info;
+    layer.clEnqueueNDRangeKernel = enqueue_kernel;
+    *num_entries_ret = sizeof layer / sizeof(void *);
+    *layer_ret = &layer;
+    return CL_SUCCESS;
+}

@@ -1,0 +1,125 @@
+/* build_count_test.c: how many programs are built. What changes from call to call, or from layer to
+ * layer of a model, is no part of what is compiled. Runs under the fake-device layer, which counts.
+ */
+#include "fakedev.h"
+#include "numerics_device.h"
+#include "numerics_options.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static numerics_options options;
+static numerics_device device;
+
+static int open_fresh(void **state) {
+    (void)state;
+    clattn_fakedev_reset();
+    return device_open(&device, NULL);
+}
+
+static int close_again(void **state) {
+    (void)state;
+    device_close(&device);
+    return 0;
+}
+
+static void run(const call_spec *spec) {
+    call_data data;
+    data_create(&data, spec);
+    assert_int_equal(device_run(&device, &data), CLATTN_SUCCESS);
+    data_destroy(&data);
+}
+
+static void expect_builds(unsigned expected) {
+    struct clattn_fakedev_counters counters;
+    clattn_fakedev_counters(&counters);
+    assert_int_equal(counters.builds_from_source, expected);
+    assert_int_equal(counters.builds_from_binary, 0);
+}
+
+/* Everything that a call without softcap and bias may vary, head dims of the same class included.
+ */
+static void run_lean_calls(void) {
+    const int64_t lengths[] = {1, 31, 64, 129, 0};
+    const int32_t dims[] = {33, 40, 59, 64};
+    const uint32_t features[] = {0, CLATTN_FEATURE_CAUSAL, CLATTN_FEATURE_WINDOW,
+                                 CLATTN_FEATURE_CAUSAL | CLATTN_FEATURE_WINDOW |
+                                     CLATTN_FEATURE_LSE};
+    for (int i = 0; i < 40; i++) {
+        call_spec spec = spec_plain(options.path);
+        spec.batch = 1 + i % 3;
+        spec.q_len = lengths[i % 5];
+        spec.kv_len = lengths[i / 2 % 5];
+        spec.heads_kv = 1 + i % 2;
+        spec.heads_q = spec.heads_kv * (1 + i % 4);
+        spec.head_dim_qk = dims[i % 4];
+        spec.head_dim_v = dims[i / 3 % 4];
+        spec.features = features[i / 5 % 4];
+        spec.position_mode = i % 3;
+        if (spec.position_mode == CLATTN_POSITION_EXPLICIT)
+            spec.q_offset = i - 20;
+        if (spec.features & CLATTN_FEATURE_WINDOW) {
+            spec.window_left = i % 7 - 1;
+            spec.window_right = i % 5 - 1;
+        }
+        spec.scale = (float)(i % 4) / 8;
+        spec.layout_in = (tensor_layout)(i % LAYOUTS);
+        spec.layout_o = spec.layout_lse = (tensor_layout)(i % LAYOUT_OUTPUTS);
+        run(&spec);
+    }
+}
+
+static void run_full_calls(void) {
+    for (int i = 0; i < 9; i++) {
+        call_spec spec = spec_plain(options.path);
+        spec.layout_in = (tensor_layout)(i % LAYOUTS);
+        if (i % 3 != 0) {
+            spec.features |= CLATTN_FEATURE_SOFTCAP;
+            spec.softcap = (float)(i + 1);
+        }
+        if (i % 3 != 1)
+            spec.features |= CLATTN_FEATURE_BIAS;
+        spec.bias_axes = i % 2 == 0 ? BIAS_KEY : BIAS_ROW | BIAS_KEY | BIAS_TRANSPOSED;
+        run(&spec);
+    }
+}
+
+static void test_calls_share_one_program(void **state) {
+    (void)state;
+    run_lean_calls();
+    expect_builds(1);
+}
+
+static void test_softcap_and_bias_add_one(void **state) {
+    (void)state;
+    run_lean_calls();
+    run_full_calls();
+    expect_builds(2);
+    run_lean_calls();
+    expect_builds(2);
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_calls_share_one_program, open_fresh, close_again),
+        cmocka_unit_test_setup_teardown(test_softcap_and_bias_add_one, open_fresh, close_again),
+    };
+    if (options_read(&options, argc, argv) != 0)
+        return 1;
+    const int opened = device_open(&device, NULL);
+    if (opened != 0)
+        return opened;
+    const int has_path = device_has_path(&device, options.path);
+    device_close(&device);
+    if (!has_path)
+        return EXIT_SKIPPED;
+    if (!clattn_fakedev_active()) {
+        print_error("the fake-device layer is not loaded: OPENCL_LAYERS has to name it\n");
+        return 1;
+    }
+    return cmocka_run_group_tests_name("builds", tests, NULL, NULL);
+}

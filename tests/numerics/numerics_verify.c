@@ -1,0 +1,240 @@
+#include "numerics_verify.h"
+
+#include "tensor_convert.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define UNIT_FLOAT 0x1p-24
+
+/* Units of float32 without a fault: the exponential of a path may be off by 4, and sums and rounded
+ * arguments add to that. */
+#define FLOOR_UNITS 16
+#define TANH_UNITS 5
+
+typedef struct expectation {
+    double *o, *lse; /* float64 */
+    float *naive_o, *naive_lse;
+    double largest_v;
+    double largest_lse;                /* of plain rows */
+    double tolerance_o, tolerance_lse; /* of plain rows */
+} expectation;
+
+static void find_fault(verdict *out, const char *format, ...) {
+    va_list values;
+    if (out->fault[0] != '\0')
+        return; /* the first one is the most telling */
+    va_start(values, format);
+    vsnprintf(out->fault, sizeof out->fault, format, values);
+    va_end(values);
+}
+
+/* ---- Tolerance ---- */
+
+static double unit_of(int32_t dtype) {
+    return dtype == CLATTN_DTYPE_F32 ? 0x1p-24 : dtype == CLATTN_DTYPE_F16 ? 0x1p-11 : 0x1p-8;
+}
+
+/* f16: its subnormals are exact everywhere. The others' may be flushed, as OpenCL permits. */
+static double least_of(int32_t dtype) {
+    return dtype == CLATTN_DTYPE_F16 ? 0x1p-25 : FLT_MIN;
+}
+
+static double largest(const double *values, int64_t count) {
+    double most = 0;
+    for (int64_t i = 0; i < count; i++)
+        if (isfinite(values[i]) && fabs(values[i]) > most)
+            most = fabs(values[i]);
+    return most;
+}
+
+/* Where both are finite: the extremes are compared one by one. */
+static double largest_error(const double *exact, const float *naive, int64_t count) {
+    double most = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const double error = fabs(exact[i] - (double)naive[i]);
+        if (isfinite(error) && error > most)
+            most = error;
+    }
+    return most;
+}
+
+static double largest_value(const tensor_view *v) {
+    double most = 0;
+    for (int64_t b = 0; b < v->size[0]; b++)
+        for (int64_t h = 0; h < v->size[1]; h++)
+            for (int64_t j = 0; j < v->size[2]; j++)
+                for (int64_t c = 0; c < v->size[3]; c++) {
+                    const double value = fabs((double)view_load(v, b, h, j, c));
+                    if (isfinite(value) && value > most)
+                        most = value;
+                }
+    return most;
+}
+
+/* Rows with scores beyond all measure (at the floor of -1e30, say) are not to loosen what is asked
+ * of the others. */
+static int is_plain(double lse) {
+    return fabs(lse) < 1e6;
+}
+
+/* The errors of lse and its size, over plain rows. */
+static void measure_lse(expectation *e, int64_t rows, double *naive_error) {
+    *naive_error = 0;
+    e->largest_lse = 1;
+    for (int64_t row = 0; row < rows; row++)
+        if (is_plain(e->lse[row])) {
+            *naive_error = fmax(*naive_error, fabs(e->lse[row] - (double)e->naive_lse[row]));
+            e->largest_lse = fmax(e->largest_lse, fabs(e->lse[row]));
+        }
+}
+
+static void set_tolerance(expectation *e, const call_data *data) {
+    const call_spec *spec = &data->spec;
+    const int64_t rows = spec->batch * spec->heads_q * spec->q_len;
+    const int64_t elements = rows * spec->head_dim_v;
+    const double tanh_floor = TANH_UNITS * UNIT_FLOAT * (double)spec->softcap;
+    double naive_error;
+    measure_lse(e, rows, &naive_error);
+    e->largest_v = largest_value(&data->view[TENSOR_V]);
+    e->tolerance_o = 2 * largest_error(e->o, e->naive_o, elements) +
+                     ((FLOOR_UNITS + e->largest_lse) * UNIT_FLOAT + tanh_floor) * e->largest_v +
+                     unit_of(spec->dtype_o) * largest(e->o, elements) + least_of(spec->dtype_o);
+    e->tolerance_lse = 2 * naive_error + FLOOR_UNITS * UNIT_FLOAT * e->largest_lse + tanh_floor;
+}
+
+/* What a row's own lse adds, if it is larger than those of plain rows. At the floor weights are
+ * uniform and nothing is lost. */
+static double extra_o(const expectation *e, double lse) {
+    return is_plain(lse) || !isfinite(lse) || lse < -0.9e30
+               ? 0
+               : fmin(fabs(lse) * UNIT_FLOAT, 1) * e->largest_v;
+}
+
+static double extra_lse(double lse) {
+    return is_plain(lse) || !isfinite(lse) ? 0 : FLOOR_UNITS * UNIT_FLOAT * fabs(lse);
+}
+
+/* ---- Expectation ---- */
+
+static void *array_of(int64_t count, size_t element) {
+    return calloc(count > 0 ? (size_t)count : 1, element);
+}
+
+/* q as float32, so that the naive computation does not round its scores to the type of q. */
+static float *widen_q(const tensor_view *q) {
+    float *wide = array_of(q->size[0] * q->size[1] * q->size[2] * q->size[3], sizeof *wide);
+    float *next = wide;
+    for (int64_t b = 0; wide != NULL && b < q->size[0]; b++)
+        for (int64_t h = 0; h < q->size[1]; h++)
+            for (int64_t i = 0; i < q->size[2]; i++)
+                for (int64_t c = 0; c < q->size[3]; c++)
+                    *next++ = view_load(q, b, h, i, c);
+    return wide;
+}
+
+static int make_naive(expectation *e, const call_data *data) {
+    const tensor_view *q = &data->view[TENSOR_Q];
+    reference_call call = data_reference(data);
+    float *wide = widen_q(q);
+    const reference_tensor wide_q = {
+        wide,
+        CLATTN_DTYPE_F32,
+        {q->size[1] * q->size[2] * q->size[3], q->size[2] * q->size[3], q->size[3], 1}};
+    call.q = wide_q;
+    const int done =
+        wide != NULL && reference_naive(&call, data->spec.dtype_o, e->naive_o, e->naive_lse) == 0;
+    free(wide);
+    return done;
+}
+
+static int expectation_make(expectation *e, const call_data *data) {
+    const reference_call call = data_reference(data);
+    const int64_t rows = call.batch * call.heads_q * call.q_len;
+    e->o = array_of(rows * call.head_dim_v, sizeof *e->o);
+    e->lse = array_of(rows, sizeof *e->lse);
+    e->naive_o = array_of(rows * call.head_dim_v, sizeof *e->naive_o);
+    e->naive_lse = array_of(rows, sizeof *e->naive_lse);
+    if (e->o == NULL || e->lse == NULL || e->naive_o == NULL || e->naive_lse == NULL ||
+        reference_forward(&call, e->o, e->lse) != 0 || !make_naive(e, data))
+        return 0;
+    set_tolerance(e, data);
+    return 1;
+}
+
+static void expectation_free(expectation *e) {
+    free(e->o);
+    free(e->lse);
+    free(e->naive_o);
+    free(e->naive_lse);
+}
+
+/* ---- Comparison ---- */
+
+/* How far off, in tolerances; infinite where a NaN or an infinity is on one side alone. */
+static double distance(double expected, double found, double tolerance) {
+    if (isnan(expected) || isnan(found))
+        return isnan(expected) && isnan(found) ? 0 : INFINITY;
+    if (isinf(expected) || isinf(found))
+        return expected == found ? 0 : INFINITY;
+    return fabs(expected - found) / tolerance;
+}
+
+static void compare_row(verdict *out, const call_data *data, const expectation *e, int64_t b,
+                        int64_t h, int64_t i) {
+    const call_spec *spec = &data->spec;
+    const int64_t row = (b * spec->heads_q + h) * spec->q_len + i;
+    const double row_lse = e->lse[row];
+    const double tolerance_o =
+        row_lse == -INFINITY ? 0x1p-1000 : e->tolerance_o + extra_o(e, row_lse);
+    const double tolerance_lse = e->tolerance_lse + extra_lse(row_lse);
+    for (int64_t c = 0; c < spec->head_dim_v; c++) {
+        const double expected = e->o[row * spec->head_dim_v + c];
+        const double found = (double)view_load(&data->view[TENSOR_O], b, h, i, c);
+        const double off = distance(expected, found, tolerance_o);
+        if (off > out->worst_o)
+            out->worst_o = off;
+        if (off > 1)
+            find_fault(out,
+                       "o[%lld, %lld, %lld, %lld] = %.9g; expected %.9g +- %.3g (%.3g times that)",
+                       (long long)b, (long long)h, (long long)i, (long long)c, found, expected,
+                       tolerance_o, off);
+    }
+    if ((spec->features & CLATTN_FEATURE_LSE) == 0)
+        return;
+    const double found = (double)view_load(&data->view[TENSOR_LSE], b, h, i, 0);
+    const double off = distance(row_lse, found, tolerance_lse);
+    if (off > out->worst_lse)
+        out->worst_lse = off;
+    if (off > 1)
+        find_fault(out, "lse[%lld, %lld, %lld] = %.9g; expected %.9g +- %.3g (%.3g times that)",
+                   (long long)b, (long long)h, (long long)i, found, row_lse, tolerance_lse, off);
+}
+
+void verify_call(verdict *out, const call_data *data) {
+    const call_spec *spec = &data->spec;
+    expectation e;
+    memset(out, 0, sizeof *out);
+    memset(&e, 0, sizeof e);
+    if (!expectation_make(&e, data))
+        find_fault(out, "the reference ran out of host memory");
+    else
+        for (int64_t b = 0; b < spec->batch; b++)
+            for (int64_t h = 0; h < spec->heads_q; h++)
+                for (int64_t i = 0; i < spec->q_len; i++)
+                    compare_row(out, data, &e, b, h, i);
+    if (!view_surroundings_are_untouched(&data->view[TENSOR_O]))
+        find_fault(out, "something was written between or beside the rows of o");
+    if ((spec->features & CLATTN_FEATURE_LSE) != 0 &&
+        !view_surroundings_are_untouched(&data->view[TENSOR_LSE]))
+        find_fault(out, "something was written between or beside the elements of lse");
+    expectation_free(&e);
+}
+
+int same_bits(const byte_buffer *a, const byte_buffer *b) {
+    return a->size == b->size && memcmp(a->bytes, b->bytes, a->size) == 0;
+}

@@ -1,0 +1,40 @@
+/* numerics_verify.h: whether a call's outputs are right.
+ *
+ * The rule: max-abs error against float64 <= 2 * that of the naive computation in the same storage
+ * types + a floor. "Naive" accumulates products in float32, and rounds P and o to the storage
+ * types. It may also round S; here it does not, because no path of this version does: that makes
+ * the rule stricter. lse is float32 on every path and held against the same computation.
+ *
+ * The floor is what a computation without any fault may be off, where the naive one is exact by
+ * luck (one key, say). With u = 2^-24:
+ *
+ *   o:   16 u * max|v|             the exponential and the sums in float32
+ *        + u * max|lse| * max|v|   large scores (lse tells their size) are rounded once more, to
+ *                                  log2 units
+ *        + 5 u * softcap * max|v|  OpenCL lets tanh be off by 5 units
+ *        + unit(o) * max|o|        one rounding to the type of o
+ *        + least(o)                its smallest step
+ *   lse: 16 u * max(1, max|lse|) + 5 u * softcap
+ *
+ * max|lse| is that of rows with |lse| < 1e6; a row with a larger one adds its own, for itself only.
+ */
+#ifndef CLATTN_NUMERICS_VERIFY_H
+#define CLATTN_NUMERICS_VERIFY_H
+
+#include "numerics_data.h"
+
+enum { VERDICT_CHARS = 320 };
+
+typedef struct verdict {
+    char fault[VERDICT_CHARS]; /* empty: all is right */
+    double worst_o, worst_lse; /* error / tolerance; at most 1 if all is right */
+} verdict;
+
+/* Outputs against the reference, extremes (NaN, -inf, rows without keys) exactly; and that nothing
+ * beside the outputs was written. */
+void verify_call(verdict *out, const call_data *data);
+
+/* Whether two outputs of the same layout hold the same bits. */
+int same_bits(const byte_buffer *a, const byte_buffer *b);
+
+#endif

@@ -1,0 +1,109 @@
+/* The layout of the public structs: no padding, so that every byte of an option struct has a
+ * meaning and the places are the same for every compiler. Compiled as C11 and C++11, never run. */
+#include <clattn.h>
+
+/* <assert.h> is not there on a bare 32-bit compiler. */
+#ifndef __cplusplus
+#define static_assert _Static_assert
+#endif
+
+/* A field follows the one before without a gap. The first is at 0. */
+#define FIRST(type, field) static_assert(offsetof(type, field) == 0, #type " begins with " #field)
+#define AFTER(type, before, field)                                                                 \
+    static_assert(offsetof(type, field) ==                                                         \
+                      offsetof(type, before) + sizeof(((type *)NULL)->before),                     \
+                  #type ": a gap before " #field)
+#define LAST(type, field)                                                                          \
+    static_assert(sizeof(type) == offsetof(type, field) + sizeof(((type *)NULL)->field),           \
+                  #type ": a gap after " #field)
+
+typedef clattn_context_options options;
+FIRST(options, struct_size);
+AFTER(options, struct_size, log_level);
+AFTER(options, log_level, log);
+AFTER(options, log, log_user);
+AFTER(options, log_user, cache);
+AFTER(options, cache, allocator);
+AFTER(options, allocator, get_proc);
+AFTER(options, get_proc, get_proc_user);
+AFTER(options, get_proc_user, max_local_bytes);
+AFTER(options, max_local_bytes, max_work_per_launch);
+LAST(options, max_work_per_launch);
+
+typedef clattn_cache_hooks hooks;
+FIRST(hooks, user);
+AFTER(hooks, user, load);
+AFTER(hooks, load, store);
+LAST(hooks, store);
+
+typedef clattn_allocator allocator;
+FIRST(allocator, user);
+AFTER(allocator, user, allocate);
+AFTER(allocator, allocate, release);
+LAST(allocator, release);
+
+typedef clattn_plan_desc desc;
+static_assert(sizeof(desc) == 14 * 4, "clattn_plan_desc: 14 fields of 32 bits");
+static_assert(offsetof(desc, phase) == 4, "phase");
+static_assert(offsetof(desc, heads_q) == 28, "heads_q");
+static_assert(offsetof(desc, features) == 44, "features");
+static_assert(offsetof(desc, path) == 52, "path");
+
+typedef clattn_tensor tensor;
+FIRST(tensor, mem_kind);
+AFTER(tensor, mem_kind, reserved);
+AFTER(tensor, reserved, handle);
+#if UINTPTR_MAX > 0xffffffff /* some 32-bit ABIs align byte_offset to 8 */
+AFTER(tensor, handle, byte_offset);
+#endif
+AFTER(tensor, byte_offset, stride);
+AFTER(tensor, stride, reserved2);
+LAST(tensor, reserved2);
+
+typedef clattn_bounds bounds;
+FIRST(bounds, struct_size);
+AFTER(bounds, struct_size, reserved);
+AFTER(bounds, reserved, batch);
+AFTER(bounds, batch, q_len);
+AFTER(bounds, q_len, kv_len);
+LAST(bounds, kv_len);
+
+typedef clattn_forward_args forward_args;
+FIRST(forward_args, struct_size);
+AFTER(forward_args, struct_size, reserved);
+AFTER(forward_args, reserved, q);
+AFTER(forward_args, q, k);
+AFTER(forward_args, k, v);
+AFTER(forward_args, v, o);
+AFTER(forward_args, o, lse);
+AFTER(forward_args, lse, bias);
+AFTER(forward_args, bias, workspace);
+AFTER(forward_args, workspace, batch);
+AFTER(forward_args, batch, q_len);
+AFTER(forward_args, q_len, kv_len);
+AFTER(forward_args, kv_len, q_offset);
+AFTER(forward_args, q_offset, window_left);
+AFTER(forward_args, window_left, window_right);
+AFTER(forward_args, window_right, scale);
+AFTER(forward_args, scale, softcap);
+LAST(forward_args, softcap);
+
+/* The first version, for ever. */
+#if UINTPTR_MAX == 0xffffffffffffffff
+static_assert(sizeof(clattn_context_options) == 104, "clattn_context_options");
+static_assert(sizeof(clattn_tensor) == 72, "clattn_tensor");
+static_assert(sizeof(clattn_bounds) == 32, "clattn_bounds");
+static_assert(sizeof(clattn_forward_args) == 568, "clattn_forward_args");
+#endif
+
+/* The _INIT macros initialise every field (-Wextra sees a missing one) and set the size. */
+extern const clattn_context_options initialised_options;
+extern const clattn_plan_desc initialised_desc;
+extern const clattn_tensor initialised_tensor;
+extern const clattn_bounds initialised_bounds;
+extern const clattn_forward_args initialised_args;
+const clattn_context_options initialised_options = CLATTN_CONTEXT_OPTIONS_INIT;
+const clattn_plan_desc initialised_desc = CLATTN_PLAN_DESC_INIT;
+const clattn_tensor initialised_tensor = CLATTN_TENSOR_INIT;
+const clattn_bounds initialised_bounds = CLATTN_BOUNDS_INIT;
+const clattn_forward_args initialised_args = CLATTN_FORWARD_ARGS_INIT;

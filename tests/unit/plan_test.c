@@ -1,0 +1,393 @@
+/* What a plan accepts and refuses, that clattn_plan_supported says the same as clattn_plan_create,
+ * that zero means the default, and what a plan tells of itself. */
+#include "fixture.h"
+
+#include <fakedev.h>
+#include <stdio.h>
+#include <string.h>
+
+static log_record log_ = LOG_RECORD_INIT;
+static clattn_context *context;
+
+static int open_all(void **state) {
+    if (fixture_open(state) != 0)
+        return -1;
+    const clattn_context_options options = options_with(&log_);
+    context = context_with(&options);
+    return 0;
+}
+
+static int close_all(void **state) {
+    clattn_context_release(context);
+    return fixture_close(state);
+}
+
+static int clear_log(void **state) {
+    (void)state;
+    log_clear(&log_);
+    return 0;
+}
+
+/* ---- Refusals ---- */
+
+/* Both functions refuse, with the same status and reason; nothing is compiled. */
+static void expect_no_plan(const clattn_plan_desc *desc, clattn_status expected, const char *says) {
+    clattn_plan *plan = (clattn_plan *)&plan;
+    char why[512] = "";
+    clattn_fakedev_reset();
+    expect_refusal(&log_, clattn_plan_create(&plan, context, desc), expected, says);
+    assert_null(plan);
+
+    log_record supported = LOG_RECORD_INIT;
+    const clattn_status status = clattn_plan_supported(context, desc, why, sizeof why);
+    supported.errors = 1;
+    snprintf(supported.last_error, sizeof supported.last_error, "%s", why);
+    expect_refusal(&supported, status, expected, says);
+    assert_int_equal(log_.errors, 0); /* a question is no error */
+
+    assert_int_equal(clattn_plan_supported(context, desc, NULL, 0), expected);
+    assert_int_equal(clattn_fakedev_calls("clBuildProgram"), 0);
+    assert_int_equal(clattn_fakedev_calls("clCreateProgramWithSource"), 0);
+}
+
+static void test_arguments(void **state) {
+    clattn_plan_desc desc = small_desc(0);
+    (void)state;
+    expect_no_plan(NULL, CLATTN_INVALID_ARGUMENT, "clattn_plan_|desc is NULL");
+    expect_refusal(&log_, clattn_plan_create(NULL, context, &desc), CLATTN_INVALID_ARGUMENT,
+                   "clattn_plan_create|out is NULL");
+}
+
+typedef struct refusal {
+    size_t field; /* offset of an int32_t in the description */
+    int32_t value;
+    const char *says;
+    clattn_status status; /* 0: INVALID_ARGUMENT */
+} refusal;
+
+#define FIELD(name) offsetof(clattn_plan_desc, name)
+#define DTYPES "expected CLATTN_DTYPE_F32 (1), F16 (2) or BF16 (3)"
+
+static const refusal refusals[] = {
+    {FIELD(phase), 1, "phase = 1|expected CLATTN_PHASE_PREFILL (0)", 0},
+    {FIELD(phase), -1, "phase = -1", 0},
+    {FIELD(dtype_q), 4, "dtype_q = 4|" DTYPES, 0},
+    {FIELD(dtype_q), -1, "dtype_q = -1|" DTYPES, 0},
+    {FIELD(dtype_k), 4, "dtype_k = 4|" DTYPES, 0},
+    {FIELD(dtype_v), INT32_MAX, "dtype_v = 2147483647|" DTYPES, 0},
+    {FIELD(dtype_o), INT32_MIN, "dtype_o = -2147483648|" DTYPES, 0},
+    {FIELD(dtype_bias), 9, "dtype_bias = 9|" DTYPES, 0},
+    {FIELD(heads_q), 0, "heads_q = 0|expected 1 to", 0},
+    {FIELD(heads_q), -2, "heads_q = -2|expected 1 to", 0},
+    {FIELD(heads_q), INT32_MAX, "heads_q = 2147483647|expected 1 to", 0},
+    {FIELD(heads_kv), -1, "heads_kv = -1|expected 1 to", 0},
+    {FIELD(heads_kv), 3, "heads_kv = 3|expected 1 to 2", 0},
+    {FIELD(head_dim_qk), 0, "head_dim_qk = 0|expected 1 to 576", 0},
+    {FIELD(head_dim_qk), -16, "head_dim_qk = -16|expected 1 to 576", 0},
+    {FIELD(head_dim_qk), 577, "head_dim_qk = 577|expected 1 to 576", 0},
+    {FIELD(head_dim_v), -1, "head_dim_v = -1|expected 1 to 576", 0},
+    {FIELD(head_dim_v), 577, "head_dim_v = 577|expected 1 to 576", 0},
+    {FIELD(features), 0x20, "features = 0x20|0x20|not offered", CLATTN_UNSUPPORTED},
+    {FIELD(features), INT32_MIN, "features = 0x80000000|not offered", CLATTN_UNSUPPORTED},
+    {FIELD(position_mode), 3, "position_mode = 3|expected 0 to 2", 0},
+    {FIELD(position_mode), -1, "position_mode = -1|expected 0 to 2", 0},
+    {FIELD(path), 3, "path = 3|expected 0 to 2", 0},
+    {FIELD(path), -1, "path = -1|expected 0 to 2", 0},
+};
+
+static void test_each_field(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
+        clattn_plan_desc desc = small_desc(0);
+        char says[200];
+        memcpy((char *)&desc + refusals[i].field, &refusals[i].value, sizeof refusals[i].value);
+        snprintf(says, sizeof says, "clattn_plan_|%s", refusals[i].says);
+        expect_no_plan(
+            &desc, refusals[i].status != 0 ? refusals[i].status : CLATTN_INVALID_ARGUMENT, says);
+    }
+}
+
+static void test_head_counts_must_divide(void **state) {
+    clattn_plan_desc desc = small_desc(0);
+    (void)state;
+    desc.heads_q = 6;
+    desc.heads_kv = 4;
+    expect_no_plan(&desc, CLATTN_INVALID_ARGUMENT,
+                   "clattn_plan_|heads_q = 6|expected a multiple of heads_kv = 4");
+}
+
+typedef struct newer_desc {
+    clattn_plan_desc known;
+    unsigned char tail[8];
+} newer_desc;
+
+static void test_struct_size(void **state) {
+    clattn_plan_desc desc = small_desc(0);
+    newer_desc newer;
+    (void)state;
+    desc.struct_size = 0;
+    expect_no_plan(&desc, CLATTN_INVALID_ARGUMENT, "clattn_plan_|desc.struct_size = 0|at least 56");
+    desc.struct_size = sizeof desc - 1;
+    expect_no_plan(&desc, CLATTN_INVALID_ARGUMENT,
+                   "clattn_plan_|desc.struct_size = 55|at least 56");
+
+    memset(&newer, 0, sizeof newer);
+    newer.known = small_desc(0);
+    newer.known.struct_size = sizeof newer;
+    assert_int_equal(clattn_plan_supported(context, &newer.known, NULL, 0), CLATTN_SUCCESS);
+    newer.tail[7] = 1;
+    expect_no_plan(&newer.known, CLATTN_UNSUPPORTED, "clattn_plan_|desc|newer header (64 bytes");
+}
+
+/* The cpu path on a device that is no CPU. */
+static void test_path_that_does_not_apply(void **state) {
+    log_record log = LOG_RECORD_INIT;
+    const clattn_context_options options = options_with(&log);
+    clattn_plan_desc desc = small_desc(0);
+    clattn_plan *plan = NULL;
+    (void)state;
+    assert_true(clattn_fakedev_set("CLATTN_FAKE_TYPE", "gpu"));
+    clattn_context *gpu = context_with(&options);
+    assert_true(clattn_fakedev_set("CLATTN_FAKE_TYPE", NULL));
+    desc.path = CLATTN_PATH_CPU;
+    expect_refusal(&log, clattn_plan_create(&plan, gpu, &desc), CLATTN_UNSUPPORTED,
+                   "clattn_plan_create|path cpu does not apply|the device is no CPU");
+    assert_null(plan);
+    clattn_context_release(gpu);
+}
+
+/* ---- Small devices ---- */
+
+/* A context on a device with so much local memory and so large work-groups. */
+static clattn_context *context_on(const char *local_bytes, const char *work_group,
+                                  log_record *log) {
+    const clattn_context_options options = options_with(log);
+    assert_true(clattn_fakedev_set("CLATTN_FAKE_TYPE", "gpu"));
+    assert_true(clattn_fakedev_set("CLATTN_FAKE_LOCAL_MEM", local_bytes));
+    assert_true(clattn_fakedev_set("CLATTN_FAKE_WORK_GROUP", work_group));
+    clattn_context *small = context_with(&options);
+    assert_true(clattn_fakedev_set("CLATTN_FAKE_TYPE", NULL));
+    assert_true(clattn_fakedev_set("CLATTN_FAKE_LOCAL_MEM", NULL));
+    assert_true(clattn_fakedev_set("CLATTN_FAKE_WORK_GROUP", NULL));
+    return small;
+}
+
+/* The portable path's promise: 16 KiB and 64 work-items do for everything. */
+static void test_the_smallest_device_takes_everything(void **state) {
+    clattn_context *small = context_on("16384", "64", NULL);
+    (void)state;
+    for (int32_t dim_qk = 1; dim_qk <= CLATTN_MAX_HEAD_DIM; dim_qk += dim_qk % 32 == 0 ? 1 : 31)
+        for (int32_t dim_v = 1; dim_v <= CLATTN_MAX_HEAD_DIM; dim_v += dim_v % 32 == 0 ? 1 : 31)
+            for (int32_t dtype = CLATTN_DTYPE_F32; dtype <= CLATTN_DTYPE_BF16; dtype++) {
+                clattn_plan_desc desc =
+                    small_desc(dtype == CLATTN_DTYPE_F16 ? CLATTN_FEATURE_BIAS : 0);
+                char why[200];
+                desc.path = CLATTN_PATH_PORTABLE;
+                desc.dtype_q = dtype;
+                desc.head_dim_qk = dim_qk;
+                desc.head_dim_v = dim_v;
+                if (clattn_plan_supported(small, &desc, why, sizeof why) != CLATTN_SUCCESS)
+                    fail_msg("%s", why);
+            }
+    clattn_context_release(small);
+}
+
+static void test_a_device_that_is_too_small(void **state) {
+    log_record log = LOG_RECORD_INIT;
+    clattn_context *tiny = context_on("512", "1", &log);
+    clattn_plan_desc desc = small_desc(0);
+    clattn_plan *plan = NULL;
+    (void)state;
+    desc.path = CLATTN_PATH_PORTABLE;
+    expect_refusal(
+        &log, clattn_plan_create(&plan, tiny, &desc), CLATTN_UNSUPPORTED,
+        "clattn_plan_create|path portable does not apply|local memory and work-group size");
+    desc.path = CLATTN_PATH_AUTO;
+    expect_refusal(
+        &log, clattn_plan_create(&plan, tiny, &desc), CLATTN_UNSUPPORTED,
+        "clattn_plan_create|no path applies|512 bytes of local memory, work-groups of 1");
+    clattn_context_release(tiny);
+}
+
+/* ---- `why` ---- */
+
+static void test_why_is_cut(void **state) {
+    clattn_plan_desc desc = small_desc(0);
+    char whole[512], cut[512];
+    (void)state;
+    desc.head_dim_qk = 1000;
+    assert_int_equal(clattn_plan_supported(context, &desc, whole, sizeof whole),
+                     CLATTN_INVALID_ARGUMENT);
+    for (size_t capacity = 0; capacity <= 20; capacity++) {
+        memset(cut, '#', sizeof cut);
+        assert_int_equal(clattn_plan_supported(context, &desc, cut, capacity),
+                         CLATTN_INVALID_ARGUMENT);
+        if (capacity > 0) {
+            assert_int_equal(strlen(cut), capacity - 1);
+            assert_memory_equal(cut, whole, capacity - 1);
+        }
+        assert_int_equal(cut[capacity], '#');
+    }
+    desc.head_dim_qk = 16;
+    assert_int_equal(clattn_plan_supported(context, &desc, cut, sizeof cut), CLATTN_SUCCESS);
+    assert_string_equal(cut, "");
+}
+
+/* ---- Agreement ---- */
+
+/* What one accepts the other does. So that the sweep costs no compiler time, every source fails to
+ * build: then an accepted description ends in COMPILE_FAILED, never in a refusal. */
+static void test_supported_agrees_with_create(void **state) {
+    static const int32_t heads[] = {0, 1, 2, 3, 4, 6, 1 << 20, (1 << 20) + 1};
+    static const int32_t dims[] = {-1, 0, 1, 32, 33, 128, 129, 575, 576, 577};
+    static const int32_t dtypes[] = {0, 1, 2, 3, 4};
+    int accepted = 0, refused = 0;
+    (void)state;
+    assert_true(clattn_fakedev_fail("clBuildProgram:1+:-11"));
+    for (unsigned i = 0; i < 4000; i++) {
+        /* Strides that are coprime with the counts reach every pair of neighbours in time. */
+        clattn_plan_desc desc = CLATTN_PLAN_DESC_INIT;
+        clattn_plan *plan = NULL;
+        desc.heads_q = heads[i % 8];
+        desc.heads_kv = heads[i / 8 % 8];
+        desc.head_dim_qk = dims[i / 3 % 10];
+        desc.head_dim_v = dims[i / 7 % 10];
+        desc.dtype_q = dtypes[i / 11 % 5];
+        desc.dtype_o = dtypes[i / 13 % 5];
+        desc.features = i % 67;
+        desc.position_mode = (int32_t)(i / 17 % 4);
+        desc.path = (int32_t)(i / 5 % 4);
+        const clattn_status supported = clattn_plan_supported(context, &desc, NULL, 0);
+        const clattn_status created = clattn_plan_create(&plan, context, &desc);
+        assert_null(plan);
+        assert_int_equal(created, supported == CLATTN_SUCCESS ? CLATTN_COMPILE_FAILED : supported);
+        if (supported == CLATTN_SUCCESS)
+            accepted++;
+        else
+            refused++;
+    }
+    assert_true(clattn_fakedev_fail(NULL));
+    assert_true(accepted > 50);
+    assert_true(refused > 50);
+    log_clear(&log_);
+
+    /* Those builds failed for good in this context; the other tests get a fresh one. */
+    const clattn_context_options options = options_with(&log_);
+    clattn_context_release(context);
+    context = context_with(&options);
+}
+
+/* ---- Defaults ---- */
+
+/* Zero and the spelt-out default give the same program and the same description. */
+static void test_zero_means_default(void **state) {
+    clattn_plan_desc zero = CLATTN_PLAN_DESC_INIT, spelt = CLATTN_PLAN_DESC_INIT;
+    char text[2][1024];
+    (void)state;
+    zero.heads_q = spelt.heads_q = spelt.heads_kv = 2;
+    zero.head_dim_qk = spelt.head_dim_qk = spelt.head_dim_v = 16;
+    zero.path = spelt.path = device.path;
+    spelt.dtype_q = spelt.dtype_k = spelt.dtype_v = CLATTN_DTYPE_F32;
+    spelt.dtype_o = spelt.dtype_bias = CLATTN_DTYPE_F32;
+    clattn_plan *plans[] = {plan_with(context, &zero), plan_with(context, &spelt)};
+    const char *source[2], *options[2];
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(clattn_plan_describe(plans[i], text[i], sizeof text[i], NULL),
+                         CLATTN_SUCCESS);
+        assert_int_equal(clattn_plan_source(plans[i], &source[i], &options[i]), CLATTN_SUCCESS);
+    }
+    assert_string_equal(text[0], text[1]);
+    assert_string_equal(options[0], options[1]);
+    assert_ptr_equal(source[0], source[1]); /* one program, shared */
+    clattn_plan_release(plans[0]);
+    clattn_plan_release(plans[1]);
+}
+
+/* ---- Describe, source ---- */
+
+static void test_describe(void **state) {
+    clattn_plan_desc desc = small_desc(CLATTN_FEATURE_LSE);
+    clattn_plan *plan = plan_with(context, &desc);
+    char text[1024], cut[1024];
+    size_t needed = 0;
+    (void)state;
+    log_clear(&log_);
+    assert_int_equal(clattn_plan_describe(plan, NULL, 0, &needed), CLATTN_SUCCESS);
+    assert_in_range(needed, 20, sizeof text);
+    assert_int_equal(clattn_plan_describe(plan, text, needed, NULL), CLATTN_SUCCESS);
+    assert_int_equal(strlen(text) + 1, needed);
+    assert_null(strchr(text, '\n'));
+    assert_non_null(
+        strstr(text, device.path == CLATTN_PATH_PORTABLE ? "portable: tiles" : "cpu: tiles"));
+    assert_non_null(strstr(text, "local memory"));
+
+    memset(cut, '#', sizeof cut);
+    size_t needed_again = 0;
+    assert_int_equal(clattn_plan_describe(plan, cut, needed - 1, &needed_again),
+                     CLATTN_BUFFER_TOO_SMALL);
+    assert_int_equal(needed_again, needed);
+    assert_memory_equal(cut, text, needed - 2);
+    assert_int_equal(cut[needed - 2], '\0');
+    assert_int_equal(cut[needed - 1], '#');
+    assert_int_equal(clattn_plan_describe(plan, NULL, 0, NULL), CLATTN_BUFFER_TOO_SMALL);
+    log_clear(&log_);
+    expect_refusal(&log_, clattn_plan_describe(plan, NULL, 10, &needed), CLATTN_INVALID_ARGUMENT,
+                   "clattn_plan_describe|text is NULL|capacity is 10");
+    clattn_plan_release(plan);
+}
+
+/* The forced path explains why the other was passed over. */
+static void test_describe_says_why(void **state) {
+    clattn_plan_desc desc = small_desc(0);
+    char text[1024];
+    (void)state;
+    if (device.path != CLATTN_PATH_PORTABLE)
+        skip();
+    clattn_plan *plan = plan_with(context, &desc);
+    assert_int_equal(clattn_plan_describe(plan, text, sizeof text, NULL), CLATTN_SUCCESS);
+    assert_non_null(strstr(text, "cpu passed over: another one was asked for"));
+    clattn_plan_release(plan);
+}
+
+/* Source and options build as they are, as a bug report's reader would. */
+static void test_source_builds(void **state) {
+    clattn_plan_desc desc = small_desc(0);
+    clattn_plan *plan = plan_with(context, &desc);
+    const char *source = NULL, *options = NULL;
+    cl_int code;
+    (void)state;
+    assert_int_equal(clattn_plan_source(plan, &source, &options), CLATTN_SUCCESS);
+    assert_non_null(strstr(source, "#line 1 \"cl/bounds.cl\""));
+    assert_non_null(strstr(options, "-cl-std=CL1.2"));
+    assert_null(strstr(options, "fast")); /* no fast-math: results are exact */
+    cl_program program = clCreateProgramWithSource(device.context, 1, &source, NULL, &code);
+    assert_int_equal(clBuildProgram(program, 1, &device.id, options, NULL, NULL), CL_SUCCESS);
+    clReleaseProgram(program);
+
+    log_clear(&log_);
+    expect_refusal(&log_, clattn_plan_source(plan, NULL, &options), CLATTN_INVALID_ARGUMENT,
+                   "clattn_plan_source|source is NULL");
+    expect_refusal(&log_, clattn_plan_source(plan, &source, NULL), CLATTN_INVALID_ARGUMENT,
+                   "clattn_plan_source|options is NULL");
+    clattn_plan_release(plan);
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(test_arguments, clear_log),
+        cmocka_unit_test_setup(test_each_field, clear_log),
+        cmocka_unit_test_setup(test_head_counts_must_divide, clear_log),
+        cmocka_unit_test_setup(test_struct_size, clear_log),
+        cmocka_unit_test_setup(test_path_that_does_not_apply, clear_log),
+        cmocka_unit_test_setup(test_the_smallest_device_takes_everything, clear_log),
+        cmocka_unit_test_setup(test_a_device_that_is_too_small, clear_log),
+        cmocka_unit_test_setup(test_why_is_cut, clear_log),
+        cmocka_unit_test_setup(test_supported_agrees_with_create, clear_log),
+        cmocka_unit_test_setup(test_zero_means_default, clear_log),
+        cmocka_unit_test_setup(test_describe, clear_log),
+        cmocka_unit_test_setup(test_describe_says_why, clear_log),
+        cmocka_unit_test_setup(test_source_builds, clear_log),
+    };
+    fixture_arguments(argc, argv);
+    return cmocka_run_group_tests(tests, open_all, close_all);
+}
