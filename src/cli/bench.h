@@ -1,0 +1,143 @@
+/* bench.h: what the files of `clattn bench` share. */
+#ifndef CLATTN_BENCH_H
+#define CLATTN_BENCH_H
+
+#include "cli_device.h"
+#include "device_call.h"
+#include "naive.h"
+
+typedef struct bench_options {
+    common_options common;
+    int paper;
+    int has_shape;
+    int64_t shape[5]; /* batch, query heads, KV heads, q_len, kv_len */
+    int32_t head_dim_qk, head_dim_v;
+    int32_t dtype[4]; /* q, k, v, o */
+    int causal;       /* with --shape; presets measure both */
+    int32_t path;
+    int64_t repeat; /* 0: as many as make sense */
+    int naive;
+    const char *json, *plot, *input;
+} bench_options;
+
+/* ---- bench_measure.c ---- */
+
+/* Seconds for one call. */
+typedef struct bench_time {
+    double median, least, most;
+    int repeats;
+} bench_time;
+
+typedef int (*bench_enqueue)(void *user);
+
+/* Times what `enqueue` puts in the queue: `repeat` times, or (0) as often as fits into `budget`
+ * seconds, at least three times; once if it takes longer than that. */
+int bench_measure(bench_time *out, cl_command_queue queue, bench_enqueue enqueue, void *user,
+                  int64_t repeat, double budget);
+
+/* ---- bench_ceiling.c ---- */
+
+typedef struct bench_ceiling {
+    double fma_flops;  /* floating-point operations per second, a fused multiply-add being two */
+    double copy_bytes; /* bytes per second, read and written */
+} bench_ceiling;
+
+int bench_measure_ceiling(bench_ceiling *out, cli_device *device);
+
+/* ---- bench_call.c ---- */
+
+typedef struct bench_shape {
+    int64_t batch, heads_q, heads_kv, q_len, kv_len;
+    int32_t head_dim_qk, head_dim_v;
+    int causal; /* bottom right */
+} bench_shape;
+
+/* A shape on the device with random inputs, ready to be timed. */
+typedef struct bench_call {
+    bench_shape shape;
+    attention_case c;
+    device_call call;
+    void *inputs[3];
+    naive_program *naive; /* borrowed; NULL: none */
+    cl_mem scores, naive_o;
+    uint64_t naive_bytes; /* what naive needs altogether, whether or not it is allocated */
+} bench_call;
+
+int bench_call_open(bench_call *out, cli_device *device, const bench_options *options,
+                    const bench_shape *shape);
+
+/* The same with the q, k, v of a file instead of random numbers. */
+int bench_call_from_case(bench_call *out, cli_device *device, const attention_case *c);
+void bench_call_close(bench_call *call);
+
+/* Whether the device can hold what naive needs beside what is there. */
+int bench_naive_fits(const bench_call *call);
+
+/* Allocates naive's buffers. */
+int bench_naive_open(bench_call *call, naive_program *program);
+
+/* For bench_measure; `user` is the bench_call. */
+int bench_enqueue_flash(void *user);
+int bench_enqueue_naive(void *user);
+
+/* Fetches both outputs (both must have run) as floats, to be freed. */
+int bench_fetch(bench_call *call, float **flash, float **naive);
+
+/* 2 * batch * heads * (allowed pairs) * (head_dim_qk + head_dim_v): a multiply-add is two
+ * operations, and pairs that the causal bound forbids are not counted. */
+double bench_flops(const bench_shape *shape);
+
+/* Bytes of q, k, v and o, each touched once: the least that has to be moved. */
+double bench_bytes(const bench_call *call);
+
+/* ---- bench_report.c ---- */
+
+typedef struct bench_result {
+    bench_shape shape;
+    int32_t dtype;
+    char path[32], tiles[96];
+    bench_time time;
+    double flops, bytes, ceiling_fraction;
+    uint64_t peak_bytes;
+} bench_result;
+
+typedef struct bench_results {
+    bench_result *entry;
+    size_t count;
+} bench_results;
+
+/* Adds a result of this call, flash or naive. */
+int bench_results_add(bench_results *results, const bench_call *call, int naive,
+                      const bench_time *time, const bench_ceiling *ceiling);
+void bench_results_release(bench_results *results);
+int bench_write_json(const bench_results *results, const cli_device *device,
+                     const bench_ceiling *ceiling, const char *path);
+
+/* "1.23 MiB" */
+void bench_format_bytes(char *out, size_t capacity, uint64_t bytes);
+
+/* ---- bench_plot.c ---- */
+
+/* Whether --plot can be done at all; to be asked before anything is measured. */
+int bench_plot_check(const char *path);
+int bench_write_plot(const bench_results *results, const cli_device *device, const char *path);
+
+/* ---- cmd_bench.c, bench_paper.c ---- */
+
+/* Everything that is open while benchmarks run. */
+typedef struct bench_state {
+    const bench_options *options;
+    cli_device device;
+    bench_ceiling ceiling;
+    naive_program naive; /* opened by the first that needs it */
+    int naive_open;
+    bench_results results;
+} bench_state;
+
+int bench_need_naive(bench_state *state);
+
+/* Times a shape, with naive if asked for and possible; prints a row and keeps the results. */
+int bench_run_shape(bench_state *state, const bench_shape *shape);
+int bench_run_paper(bench_state *state);
+
+#endif

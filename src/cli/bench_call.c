@@ -1,0 +1,167 @@
+/* bench_call.c: one shape with its inputs, for flash and for naive attention. */
+#include "bench.h"
+
+#include "cli.h"
+#include "random_values.h"
+#include "tensor_convert.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int open_device(bench_call *out, cli_device *device) {
+    const int32_t dtype = out->c.tensor[TENSOR_Q].dtype;
+    const naive_shape shape = {out->c.batch,      out->c.heads_q,   out->c.heads_kv,
+                               out->c.q_len,      out->c.kv_len,    out->c.head_dim_qk,
+                               out->c.head_dim_v, out->shape.causal};
+    const int status = device_call_open(&out->call, device, &out->c);
+    if (status == CLI_OK)
+        out->naive_bytes = out->call.device_bytes + naive_scores_bytes(&shape, dtype);
+    return status;
+}
+
+int bench_call_open(bench_call *out, cli_device *device, const bench_options *options,
+                    const bench_shape *shape) {
+    random_state random = {1};
+    call_options o = {0};
+    case_inputs in = {0};
+    memset(out, 0, sizeof *out);
+    out->shape = *shape;
+    in.batch = shape->batch;
+    in.heads_q = shape->heads_q;
+    in.heads_kv = shape->heads_kv;
+    in.q_len = shape->q_len;
+    in.kv_len = shape->kv_len;
+    in.head_dim_qk = shape->head_dim_qk;
+    in.head_dim_v = shape->head_dim_v;
+    in.dtype_q = options->dtype[0];
+    in.dtype_k = options->dtype[1];
+    in.dtype_v = options->dtype[2];
+    o.out_dtype = options->dtype[3];
+    o.causal = shape->causal;
+    o.path = options->path;
+    const int64_t rows_q = shape->batch * shape->heads_q * shape->q_len;
+    const int64_t rows_kv = shape->batch * shape->heads_kv * shape->kv_len;
+    in.q = out->inputs[0] = random_tensor(&random, rows_q * shape->head_dim_qk, in.dtype_q, 1.0f);
+    in.k = out->inputs[1] = random_tensor(&random, rows_kv * shape->head_dim_qk, in.dtype_k, 1.0f);
+    in.v = out->inputs[2] = random_tensor(&random, rows_kv * shape->head_dim_v, in.dtype_v, 1.0f);
+    int status =
+        in.q && in.k && in.v ? CLI_OK : cli_fail(CLI_FAILED, "not enough memory for the inputs");
+    if (status == CLI_OK)
+        status = case_from_inputs(&out->c, &in, &o);
+    if (status == CLI_OK)
+        status = open_device(out, device);
+    if (status != CLI_OK)
+        bench_call_close(out);
+    return status;
+}
+
+int bench_call_from_case(bench_call *out, cli_device *device, const attention_case *c) {
+    const bench_shape shape = {c->batch,
+                               c->heads_q,
+                               c->heads_kv,
+                               c->q_len,
+                               c->kv_len,
+                               (int32_t)c->head_dim_qk,
+                               (int32_t)c->head_dim_v,
+                               c->options.causal};
+    memset(out, 0, sizeof *out);
+    out->shape = shape;
+    out->c = *c;
+    return open_device(out, device);
+}
+
+void bench_call_close(bench_call *call) {
+    if (call->scores)
+        clReleaseMemObject(call->scores);
+    if (call->naive_o)
+        clReleaseMemObject(call->naive_o);
+    device_call_close(&call->call);
+    for (int i = 0; i < 3; i++)
+        free(call->inputs[i]);
+    memset(call, 0, sizeof *call);
+}
+
+int bench_naive_fits(const bench_call *call) {
+    const cli_device *d = call->call.device;
+    const uint64_t scores = call->naive_bytes - call->call.device_bytes;
+    /* A quarter of the memory is left to others: on CPUs it is the host's own. */
+    return scores <= d->max_alloc_bytes &&
+           call->naive_bytes + call->call.buffer_bytes[TENSOR_O] <= d->global_bytes / 4 * 3;
+}
+
+int bench_naive_open(bench_call *call, naive_program *program) {
+    cl_int error;
+    const cl_context context = call->call.device->context;
+    const uint64_t scores = call->naive_bytes - call->call.device_bytes;
+    call->naive = program;
+    call->scores = clCreateBuffer(context, CL_MEM_READ_WRITE, (size_t)scores, NULL, &error);
+    if (error == CL_SUCCESS) /* an o of its own, so that the two can be compared */
+        call->naive_o = clCreateBuffer(context, CL_MEM_READ_WRITE,
+                                       call->call.buffer_bytes[TENSOR_O], NULL, &error);
+    return error == CL_SUCCESS ? CLI_OK : cli_opencl_fail(error, "the buffers of naive attention");
+}
+
+int bench_enqueue_flash(void *user) {
+    bench_call *call = user;
+    return device_call_enqueue(&call->call);
+}
+
+int bench_enqueue_naive(void *user) {
+    bench_call *call = user;
+    const attention_case *c = &call->c;
+    const naive_shape shape = {c->batch,  c->heads_q,     c->heads_kv,   c->q_len,
+                               c->kv_len, c->head_dim_qk, c->head_dim_v, call->shape.causal};
+    cl_mem *buffer = call->call.buffer;
+    return naive_enqueue(call->naive, &shape, buffer[TENSOR_Q], buffer[TENSOR_K], buffer[TENSOR_V],
+                         call->scores, call->naive_o);
+}
+
+static int fetch_floats(bench_call *call, cl_mem buffer, float **out) {
+    const case_tensor *t = &call->c.tensor[TENSOR_O];
+    const size_t count = (size_t)case_elements(t), size = dtype_size(t->dtype);
+    unsigned char *bytes = malloc(count * size + 1);
+    *out = malloc(count * sizeof(float) + 1);
+    cl_int status = CL_OUT_OF_HOST_MEMORY;
+    if (bytes && *out)
+        status = clEnqueueReadBuffer(call->call.device->queue, buffer, CL_TRUE, 0, count * size,
+                                     bytes, 0, NULL, NULL);
+    for (size_t i = 0; status == CL_SUCCESS && i < count; i++)
+        (*out)[i] = tensor_load(bytes + i * size, t->dtype);
+    free(bytes);
+    return status == CL_SUCCESS ? CLI_OK : cli_opencl_fail(status, "clEnqueueReadBuffer");
+}
+
+int bench_fetch(bench_call *call, float **flash, float **naive) {
+    *flash = NULL;
+    *naive = NULL;
+    int status = fetch_floats(call, call->call.buffer[TENSOR_O], flash);
+    if (status == CLI_OK)
+        status = fetch_floats(call, call->naive_o, naive);
+    if (status != CLI_OK) {
+        free(*flash);
+        free(*naive);
+        *flash = NULL;
+        *naive = NULL;
+    }
+    return status;
+}
+
+double bench_flops(const bench_shape *s) {
+    double pairs = (double)s->q_len * (double)s->kv_len;
+    if (s->causal) {
+        /* Row i sees i + kv_len - q_len + 1 keys, if that is positive; so the rows that see some
+         * see first, first + 1, ... kv_len keys. */
+        const double first = s->kv_len >= s->q_len ? (double)(s->kv_len - s->q_len + 1) : 1.0;
+        pairs = (first + (double)s->kv_len) * ((double)s->kv_len - first + 1) / 2;
+    }
+    return 2.0 * (double)(s->batch * s->heads_q) * pairs * (double)(s->head_dim_qk + s->head_dim_v);
+}
+
+double bench_bytes(const bench_call *call) {
+    double bytes = 0;
+    for (int t = TENSOR_Q; t <= TENSOR_O; t++)
+        if (call->c.tensor[t].present)
+            bytes += (double)case_elements(&call->c.tensor[t]) *
+                     (double)dtype_size(call->c.tensor[t].dtype);
+    return bytes;
+}

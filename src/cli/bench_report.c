@@ -1,0 +1,127 @@
+/* bench_report.c: the results as JSON. */
+#include "bench.h"
+
+#include "cli.h"
+#include "file_write.h"
+#include "tensor_convert.h"
+
+#include <cjson/cJSON.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+int bench_results_add(bench_results *results, const bench_call *call, int naive,
+                      const bench_time *time, const bench_ceiling *ceiling) {
+    bench_result *grown = realloc(results->entry, (results->count + 1) * sizeof *grown);
+    if (!grown)
+        return cli_fail(CLI_FAILED, "out of memory");
+    results->entry = grown;
+    bench_result *r = &grown[results->count++];
+    memset(r, 0, sizeof *r);
+    r->shape = call->shape;
+    r->dtype = call->c.tensor[TENSOR_Q].dtype;
+    r->time = *time;
+    r->flops = bench_flops(&call->shape);
+    r->bytes = bench_bytes(call);
+    r->ceiling_fraction = r->flops / time->median / ceiling->fma_flops;
+    if (naive) {
+        cli_format(r->path, sizeof r->path, "naive");
+        cli_format(r->tiles, sizeof r->tiles, "%dx%d", (int)(4 * call->naive->side),
+                   (int)(8 * call->naive->side));
+        r->peak_bytes = call->naive_bytes;
+    } else {
+        char text[1024];
+        device_call_describe(&call->call, text, sizeof text);
+        plan_path_and_tiles(text, r->path, r->tiles);
+        r->peak_bytes = call->call.device_bytes;
+    }
+    return CLI_OK;
+}
+
+void bench_results_release(bench_results *results) {
+    free(results->entry);
+    memset(results, 0, sizeof *results);
+}
+
+static cJSON *json_device(const cli_device *d, const bench_ceiling *ceiling) {
+    cJSON *json = cJSON_CreateObject();
+    cJSON_AddStringToObject(json, "name", d->entry.name);
+    cJSON_AddStringToObject(json, "platform", d->entry.platform_name);
+    cJSON_AddStringToObject(json, "type", device_type_name(d->entry.type));
+    cJSON_AddStringToObject(json, "version", d->version);
+    cJSON_AddNumberToObject(json, "compute_units", d->compute_units);
+    cJSON_AddNumberToObject(json, "clock_mhz", d->clock_mhz);
+    cJSON_AddNumberToObject(json, "global_bytes", (double)d->global_bytes);
+    cJSON_AddNumberToObject(json, "local_bytes", (double)d->local_bytes);
+    cJSON_AddNumberToObject(json, "fma_tflops", ceiling->fma_flops * 1e-12);
+    cJSON_AddNumberToObject(json, "copy_gbps", ceiling->copy_bytes * 1e-9);
+    return json;
+}
+
+static cJSON *json_result(const bench_result *r) {
+    cJSON *json = cJSON_CreateObject();
+    cJSON_AddStringToObject(json, "op", "forward");
+    cJSON_AddStringToObject(json, "dtype", dtype_name(r->dtype));
+    cJSON_AddNumberToObject(json, "batch", (double)r->shape.batch);
+    cJSON_AddNumberToObject(json, "heads_q", (double)r->shape.heads_q);
+    cJSON_AddNumberToObject(json, "heads_kv", (double)r->shape.heads_kv);
+    cJSON_AddNumberToObject(json, "q_len", (double)r->shape.q_len);
+    cJSON_AddNumberToObject(json, "kv_len", (double)r->shape.kv_len);
+    cJSON_AddNumberToObject(json, "head_dim", r->shape.head_dim_qk);
+    cJSON_AddNumberToObject(json, "head_dim_v", r->shape.head_dim_v);
+    cJSON_AddBoolToObject(json, "causal", r->shape.causal);
+    cJSON_AddStringToObject(json, "path", r->path);
+    cJSON_AddNumberToObject(json, "time_ms_median", r->time.median * 1e3);
+    cJSON_AddNumberToObject(json, "time_ms_min", r->time.least * 1e3);
+    cJSON_AddNumberToObject(json, "flops", r->flops);
+    cJSON_AddNumberToObject(json, "bytes", r->bytes);
+    cJSON_AddNumberToObject(json, "tflops", r->flops / r->time.median * 1e-12);
+    cJSON_AddNumberToObject(json, "gbps", r->bytes / r->time.median * 1e-9);
+    cJSON_AddNumberToObject(json, "ceiling_fraction", r->ceiling_fraction);
+    cJSON_AddStringToObject(json, "tiles", r->tiles);
+    cJSON_AddNumberToObject(json, "splits", 1);
+    cJSON_AddNumberToObject(json, "peak_bytes", (double)r->peak_bytes);
+    cJSON *features = cJSON_AddArrayToObject(json, "features");
+    if (r->shape.causal)
+        cJSON_AddItemToArray(features, cJSON_CreateString("causal"));
+    return json;
+}
+
+int bench_write_json(const bench_results *results, const cli_device *device,
+                     const bench_ceiling *ceiling, const char *path) {
+    char library[32];
+    const unsigned version = clattn_version();
+    cli_format(library, sizeof library, "clattn %u.%u.%u", version / 1000000u,
+               version / 1000u % 1000u, version % 1000u);
+    cJSON *json = cJSON_CreateObject();
+    cJSON_AddNumberToObject(json, "schema_version", 1);
+    cJSON_AddStringToObject(json, "library", library);
+    cJSON_AddItemToObject(json, "device", json_device(device, ceiling));
+    cJSON_AddStringToObject(json, "driver", device->driver);
+    cJSON *array = cJSON_AddArrayToObject(json, "results");
+    for (size_t i = 0; i < results->count; i++)
+        cJSON_AddItemToArray(array, json_result(&results->entry[i]));
+    char *text = cJSON_Print(json);
+    cJSON_Delete(json);
+
+    file_writer writer;
+    int status = text ? file_write_open(&writer, path) : -1;
+    if (status == 0) {
+        file_write_bytes(&writer, text, strlen(text));
+        file_write_bytes(&writer, "\n", 1);
+        status = file_write_commit(&writer);
+    }
+    cJSON_free(text);
+    return status == 0 ? CLI_OK : cli_fail(CLI_FAILED, "%.200s: cannot be written", path);
+}
+
+void bench_format_bytes(char *out, size_t capacity, uint64_t bytes) {
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    double value = (double)bytes;
+    int unit = 0;
+    while (value >= 1024 && unit < 4) {
+        value /= 1024;
+        unit++;
+    }
+    cli_format(out, capacity, unit == 0 ? "%.0f %s" : "%.1f %s", value, units[unit]);
+}

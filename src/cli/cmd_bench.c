@@ -1,0 +1,284 @@
+/* cmd_bench.c: options of `clattn bench`, and the presets that are plain lists of shapes. */
+#include "bench.h"
+
+#include "cli.h"
+#include "plan_options.h"
+#include "progress.h"
+#include "tensor_convert.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    BENCH_PRESET = OPTION_COMMAND,
+    BENCH_SHAPE,
+    BENCH_DTYPE,
+    BENCH_CAUSAL,
+    BENCH_REPEAT,
+    BENCH_NAIVE,
+    BENCH_JSON,
+    BENCH_PLOT,
+    BENCH_INPUT
+};
+
+static const option_row bench_rows[] = {
+    {BENCH_PRESET, "preset", 0, ARGUMENT_REQUIRED, "NAME", "prefill (default) or paper"},
+    {BENCH_SHAPE, "shape", 0, ARGUMENT_REQUIRED, "B,Hq,Hkv,Nq,Nk,D",
+     "one shape; D also as QK:V, like 576:512"},
+    {BENCH_DTYPE, "dtype", 0, ARGUMENT_REQUIRED, "TYPE", "f32 (default), f16 or bf16"},
+    {BENCH_CAUSAL, "causal", 0, ARGUMENT_NONE, NULL, "with --shape: causal (presets show both)"},
+    {OPTION_PATH, "path", 0, ARGUMENT_REQUIRED, "NAME", "auto, portable or cpu"},
+    {BENCH_REPEAT, "repeat", 0, ARGUMENT_REQUIRED, "N", "repetitions; default: for about a second"},
+    {BENCH_NAIVE, "naive", 0, ARGUMENT_NONE, NULL, "also three kernels and an N x N buffer"},
+    {BENCH_JSON, "json", 0, ARGUMENT_REQUIRED, "FILE", "write the results as JSON"},
+    {BENCH_PLOT, "plot", 0, ARGUMENT_REQUIRED, "FILE", "draw them by gnuplot: .svg or .png"},
+    {BENCH_INPUT, "input", 0, ARGUMENT_REQUIRED, "FILE",
+     "paper: q, k, v (safetensors) to show the deviation on"},
+    {OPTION_END, NULL, 0, 0, NULL, NULL},
+};
+
+static const command_text bench_text = {
+    "bench [--preset NAME | --shape B,Hq,Hkv,Nq,Nk,D] [options]",
+    "Time (median; least; spread), rate and memory. GFLOP/s count 2*B*Hq*pairs*(D+Dv), pairs being "
+    "those\n"
+    "of query and key that a causal bound allows. The ceiling is the rate of plain multiply-adds "
+    "on the\n"
+    "same device, measured before. Preset paper shows naive against flash: deviation, memory, "
+    "time.",
+};
+
+static int apply_preset(bench_options *o, const char *value) {
+    o->paper = strcmp(value, "paper") == 0;
+    if (o->paper || strcmp(value, "prefill") == 0)
+        return CLI_OK;
+    if (strcmp(value, "decode") == 0 || strcmp(value, "backward") == 0)
+        return cli_fail(CLI_USAGE, "--preset %s is not offered by this version", value);
+    return cli_fail(CLI_USAGE, "--preset '%.60s': expected prefill or paper", value);
+}
+
+/* Five numbers, then the head dims. */
+static int apply_shape(bench_options *o, const char *value) {
+    char numbers[160];
+    const char *last = strrchr(value, ',');
+    int count;
+    if (!last || last - value >= (int)sizeof numbers)
+        return cli_fail(CLI_USAGE, "--shape '%.60s': expected B,Hq,Hkv,Nq,Nk,D", value);
+    cli_format(numbers, sizeof numbers, "%.*s", (int)(last - value), value);
+    int status = option_integers("shape", numbers, ',', o->shape, 5, 5, &count);
+    if (status == CLI_OK)
+        status = option_head_dims("shape", last + 1, &o->head_dim_qk, &o->head_dim_v);
+    if (status != CLI_OK)
+        return status;
+    const int64_t most[5] = {1 << 20, 1 << 20, 1 << 20, CLATTN_MAX_LENGTH, CLATTN_MAX_LENGTH};
+    for (int i = 0; i < 5; i++)
+        if (o->shape[i] < 1 || o->shape[i] > most[i])
+            return cli_fail(CLI_USAGE, "--shape '%.60s': expected numbers from 1 to %" PRId64,
+                            value, most[i]);
+    if (o->shape[1] % o->shape[2] != 0)
+        return cli_fail(CLI_USAGE, "--shape '%.60s': expected Hq to be a multiple of Hkv", value);
+    o->has_shape = 1;
+    return CLI_OK;
+}
+
+static int apply(void *user, int id, const char *name, const char *value) {
+    bench_options *o = user;
+    int status = CLI_OK;
+    switch (id) {
+    case BENCH_PRESET:
+        return apply_preset(o, value);
+    case BENCH_SHAPE:
+        return apply_shape(o, value);
+    case BENCH_DTYPE:
+        return option_dtypes(name, value, o->dtype);
+    case BENCH_CAUSAL:
+        o->causal = 1;
+        return CLI_OK;
+    case OPTION_PATH:
+        return option_path(name, value, &o->path);
+    case BENCH_REPEAT:
+        status = option_integer(name, value, &o->repeat);
+        if (status == CLI_OK && (o->repeat < 1 || o->repeat > 1000))
+            return cli_fail(CLI_USAGE, "--repeat '%.60s': expected 1 to 1000", value);
+        return status;
+    case BENCH_NAIVE:
+        o->naive = 1;
+        return CLI_OK;
+    case BENCH_JSON:
+        o->json = value;
+        return CLI_OK;
+    case BENCH_PLOT:
+        o->plot = value;
+        return bench_plot_check(value);
+    default:
+        o->input = value;
+        return CLI_OK;
+    }
+}
+
+static int check_options(const bench_options *o) {
+    const int uniform =
+        o->dtype[0] == o->dtype[1] && o->dtype[0] == o->dtype[2] && o->dtype[0] == o->dtype[3];
+    if (o->paper && o->has_shape)
+        return cli_fail(CLI_USAGE, "--shape: expected instead of --preset paper, not beside it");
+    if (o->input && !o->paper)
+        return cli_fail(CLI_USAGE, "--input: expected with --preset paper only");
+    if ((o->naive || o->paper) && !uniform)
+        return cli_fail(CLI_USAGE,
+                        "--dtype: naive attention is offered with one type for all tensors only");
+    return CLI_OK;
+}
+
+/* ---- Shapes -------------------------------------------------------------------------------------
+ */
+
+int bench_need_naive(bench_state *state) {
+    if (state->naive_open)
+        return CLI_OK;
+    const int status = naive_program_open(&state->naive, &state->device, state->options->dtype[0]);
+    state->naive_open = status == CLI_OK;
+    return status;
+}
+
+static void print_heading(void) {
+    printf("%-5s %-22s %-7s %-7s %-9s %10s %10s %7s %9s %6s %8s %11s\n", "type", "B,Hq/Hkv,Nq/Nk",
+           "D", "causal", "path", "median ms", "min ms", "spread", "GFLOP/s", "of", "GB/s",
+           "memory");
+    printf("%-5s %-22s %-7s %-7s %-9s %10s %10s %7s %9s %6s %8s %11s\n", "", "", "", "", "", "", "",
+           "", "", "peak", "", "");
+}
+
+static void print_row(const bench_result *r) {
+    char shape[64], dims[16], memory[24];
+    cli_format(shape, sizeof shape, "%" PRId64 ",%" PRId64 "/%" PRId64 ",%" PRId64 "/%" PRId64,
+               r->shape.batch, r->shape.heads_q, r->shape.heads_kv, r->shape.q_len,
+               r->shape.kv_len);
+    if (r->shape.head_dim_qk == r->shape.head_dim_v)
+        cli_format(dims, sizeof dims, "%d", (int)r->shape.head_dim_qk);
+    else
+        cli_format(dims, sizeof dims, "%d:%d", (int)r->shape.head_dim_qk, (int)r->shape.head_dim_v);
+    bench_format_bytes(memory, sizeof memory, r->peak_bytes);
+    printf("%-5s %-22s %-7s %-7s %-9s %10.3f %10.3f %6.1f%% %9.1f %5.1f%% %8.2f %11s\n",
+           dtype_name(r->dtype), shape, dims, r->shape.causal ? "yes" : "no", r->path,
+           r->time.median * 1e3, r->time.least * 1e3,
+           100 * (r->time.most - r->time.least) / r->time.median, r->flops / r->time.median * 1e-9,
+           100 * r->ceiling_fraction, r->bytes / r->time.median * 1e-9, memory);
+    fflush(stdout);
+}
+
+static int measure(bench_state *state, bench_call *call, int naive) {
+    bench_time time;
+    int status =
+        bench_measure(&time, state->device.queue, naive ? bench_enqueue_naive : bench_enqueue_flash,
+                      call, state->options->repeat, 1.0);
+    if (status == CLI_OK)
+        status = bench_results_add(&state->results, call, naive, &time, &state->ceiling);
+    progress_clear();
+    if (status == CLI_OK)
+        print_row(&state->results.entry[state->results.count - 1]);
+    return status;
+}
+
+int bench_run_shape(bench_state *state, const bench_shape *shape) {
+    bench_call call;
+    progress_show("%" PRId64 " keys, head dim %d", shape->kv_len, (int)shape->head_dim_qk);
+    int status = bench_call_open(&call, &state->device, state->options, shape);
+    if (status != CLI_OK)
+        return status;
+    status = measure(state, &call, 0);
+    if (status == CLI_OK && state->options->naive) {
+        if (bench_naive_fits(&call)) {
+            status = bench_need_naive(state);
+            if (status == CLI_OK)
+                status = bench_naive_open(&call, &state->naive);
+            if (status == CLI_OK)
+                status = measure(state, &call, 1);
+        } else {
+            char memory[24];
+            bench_format_bytes(memory, sizeof memory, call.naive_bytes);
+            printf("%-5s naive needs %s, which does not fit\n", "", memory);
+        }
+    }
+    bench_call_close(&call);
+    return status;
+}
+
+static int run_prefill(bench_state *state) {
+    const int cpu = (state->device.entry.type & CL_DEVICE_TYPE_CPU) != 0;
+    const int64_t lengths[2][3] = {{1024, 4096, 8192}, {512, 1024, 2048}};
+    int status = CLI_OK;
+    for (int causal = 0; causal <= 1; causal++)
+        for (int d = 64; d <= 128; d += 64)
+            for (int i = 0; status == CLI_OK && i < 3; i++) {
+                const int64_t n = lengths[cpu][i];
+                const bench_shape shape = {1, 8, 8, n, n, d, d, causal};
+                status = bench_run_shape(state, &shape);
+            }
+    const bench_shape grouped = {1, 32, 8, lengths[cpu][1], lengths[cpu][1], 128, 128, 1};
+    return status == CLI_OK ? bench_run_shape(state, &grouped) : status;
+}
+
+static int run_list(bench_state *state) {
+    const bench_options *o = state->options;
+    print_heading();
+    if (!o->has_shape)
+        return run_prefill(state);
+    const bench_shape shape = {o->shape[0], o->shape[1],    o->shape[2],   o->shape[3],
+                               o->shape[4], o->head_dim_qk, o->head_dim_v, o->causal};
+    return bench_run_shape(state, &shape);
+}
+
+/* ---- The command --------------------------------------------------------------------------------
+ */
+
+static int run_all(bench_state *state) {
+    const bench_options *o = state->options;
+    printf("device    %s (%s, %s)\n", state->device.entry.name, state->device.entry.platform_name,
+           state->device.driver);
+    fflush(stdout);
+    progress_show("measuring the device's ceilings");
+    int status = bench_measure_ceiling(&state->ceiling, &state->device);
+    progress_clear();
+    if (status != CLI_OK)
+        return status;
+    printf("ceilings  %.1f GFLOP/s by multiply-adds in f32, %.1f GB/s by copying\n\n",
+           state->ceiling.fma_flops * 1e-9, state->ceiling.copy_bytes * 1e-9);
+    status = o->paper ? bench_run_paper(state) : run_list(state);
+    progress_clear();
+    if (status == CLI_OK && o->json)
+        status = bench_write_json(&state->results, &state->device, &state->ceiling, o->json);
+    if (status == CLI_OK && o->plot)
+        status = bench_write_plot(&state->results, &state->device, o->plot);
+    return status;
+}
+
+int cmd_bench(int argc, char **argv) {
+    bench_options o = {0};
+    bench_state state = {0};
+    const option_set set = {{bench_rows}, apply, &o};
+    int operands;
+    for (int i = 0; i < 4; i++)
+        o.dtype[i] = CLATTN_DTYPE_F32;
+    int status = options_parse(&set, &o.common, argc, argv, &operands);
+    if (status != CLI_OK)
+        return status;
+    if (o.common.help) {
+        options_print_help(&set, &bench_text);
+        return CLI_OK;
+    }
+    if (operands > 0)
+        return cli_fail(CLI_USAGE, "unexpected argument '%.100s'", argv[0]);
+    status = check_options(&o);
+    if (status != CLI_OK)
+        return status;
+    state.options = &o;
+    status = cli_device_open(&state.device, &o.common);
+    if (status != CLI_OK)
+        return status;
+    status = run_all(&state);
+    if (state.naive_open)
+        naive_program_close(&state.naive);
+    bench_results_release(&state.results);
+    cli_device_close(&state.device);
+    return status;
+}

@@ -1,0 +1,350 @@
+/* cmd_check.c: every path of the device against the reference. */
+#include "check_case.h"
+#include "cli.h"
+#include "cli_device.h"
+#include "cli_platform.h"
+#include "device_call.h"
+#include "progress.h"
+#include "tensor_convert.h"
+#include "verify.h"
+
+#include <cjson/cJSON.h>
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { CHECK_QUICK = OPTION_COMMAND, CHECK_SEED, CHECK_CASES };
+
+static const option_row check_rows[] = {
+    {CHECK_QUICK, "quick", 0, ARGUMENT_NONE, NULL,
+     "a few programs only (on CPUs, portable with small tiles)"},
+    {OPTION_PATH, "path", 0, ARGUMENT_REQUIRED, "NAME", "only this path: portable or cpu"},
+    {CHECK_SEED, "seed", 0, ARGUMENT_REQUIRED, "N",
+     "repeats the random inputs of an earlier check"},
+    {CHECK_CASES, "save-cases", 0, ARGUMENT_REQUIRED, "DIR",
+     "where failing cases go; default: here"},
+    {OPTION_JSON, "json", 0, ARGUMENT_NONE, NULL, "print the result as JSON"},
+    {OPTION_END, NULL, 0, 0, NULL, NULL},
+};
+
+static const command_text check_text = {
+    "check [--quick] [options]",
+    "Runs every path that the device offers over a grid of shapes, types and features and compares "
+    "with\n"
+    "a double-precision reference: error <= 2 x that of the textbook computation in the same "
+    "precision\n"
+    "(inputs, scores and weights rounded to the storage type) + a floor of 2^-18 (f32), 2^-10 "
+    "(f16) or\n"
+    "2^-7 (bf16) of the largest value, and 2^-22 more for each unit of the largest score. Outputs "
+    "are poisoned and lie between guard zones. Each failure is\n"
+    "saved, with the command that repeats it.",
+};
+
+enum { MAX_SAVED = 10 };
+
+typedef struct check_state {
+    cli_device device, small;
+    cli_device *used;     /* by the path at hand: one of the two */
+    uint64_t local_bytes; /* its limit, 0: none; so that a saved case has it too */
+    int32_t path;         /* CLATTN_PATH_AUTO: all */
+    int quick;
+    int json;
+    int64_t seed;
+    const char *directory;
+    int cases, failed, saved;
+    cJSON *groups, *failures; /* with --json */
+} check_state;
+
+static int apply(void *user, int id, const char *name, const char *value) {
+    check_state *s = user;
+    switch (id) {
+    case CHECK_QUICK:
+        s->quick = 1;
+        return CLI_OK;
+    case CHECK_CASES:
+        s->directory = value;
+        return CLI_OK;
+    case CHECK_SEED: {
+        const int status = option_integer(name, value, &s->seed);
+        return status == CLI_OK && s->seed < 1
+                   ? cli_fail(CLI_USAGE, "--seed '%.60s': expected a number >= 1", value)
+                   : status;
+    }
+    case OPTION_PATH:
+        return option_path(name, value, &s->path);
+    default:
+        s->json = 1;
+        return CLI_OK;
+    }
+}
+
+/* ---- One case -----------------------------------------------------------------------------------
+ */
+
+/* Runs and judges. `reason` is empty if the case passed; `share` is error / allowed. Only what
+ * makes it pointless to go on (memory of the host) is an exit status. */
+static int run_case(check_state *s, check_case *check, char *reason, size_t capacity,
+                    double *share) {
+    device_call call;
+    unsigned char *o = NULL;
+    float *lse = NULL;
+    verdict v;
+    reason[0] = 0;
+    *share = 0;
+    if (device_call_open(&call, s->used, &check->c) != CLI_OK) {
+        cli_format(reason, capacity, "refused: %s", s->used->last_error);
+        return CLI_OK;
+    }
+    if (device_call_poison(&call) != CLI_OK || device_call_enqueue(&call) != CLI_OK ||
+        device_call_finish(&call) != CLI_OK ||
+        device_call_fetch(&call, &o, &lse, reason, capacity) != CLI_OK)
+        cli_format(reason, capacity, "the call failed");
+    device_call_close(&call);
+    int status = CLI_OK;
+    if (!reason[0]) {
+        status = verify_result(&v, &check->c, o, lse);
+        if (status == CLI_OK) {
+            *share = v.worst;
+            cli_format(reason, capacity, "%s", v.reason);
+        }
+    }
+    free(o);
+    free(lse);
+    return status;
+}
+
+static void report_failure(check_state *s, const check_case *check, const char *reason) {
+    char path[600], command[640] = "";
+    if (s->saved < MAX_SAVED) {
+        cli_format(path, sizeof path, "%.400s/clattn-check-%" PRId64 "-%d.safetensors",
+                   s->directory, s->seed, s->failed);
+        if (case_save(&check->c, path, s->local_bytes) == CLI_OK) {
+            s->saved++;
+            cli_format(command, sizeof command, "clattn run %s", path);
+        }
+    }
+    progress_clear();
+    if (s->json) {
+        cJSON *entry = cJSON_CreateObject();
+        cJSON_AddStringToObject(entry, "path", path_name(check->c.options.path));
+        cJSON_AddStringToObject(entry, "case", check->name);
+        cJSON_AddStringToObject(entry, "reason", reason);
+        cJSON_AddStringToObject(entry, "command", command);
+        cJSON_AddItemToArray(s->failures, entry);
+    } else {
+        printf("  FAILED  %s: %s\n", check->name, reason);
+        if (command[0])
+            printf("          repeat: %s\n", command);
+        fflush(stdout);
+    }
+}
+
+/* ---- One group ----------------------------------------------------------------------------------
+ */
+
+typedef struct group_result {
+    int cases, failed;
+    double share, seconds;
+} group_result;
+
+static void group_types(const check_group *group, char *out, size_t capacity) {
+    const int32_t *t = group->dtype;
+    if (t[0] == t[1] && t[1] == t[2] && t[2] == t[3])
+        cli_format(out, capacity, "%s", dtype_name(t[0]));
+    else
+        cli_format(out, capacity, "%s,%s,%s,%s", dtype_name(t[0]), dtype_name(t[1]),
+                   dtype_name(t[2]), dtype_name(t[3]));
+}
+
+static void report_group(const check_state *s, const check_group *group, int32_t path,
+                         const group_result *r) {
+    char types[32], dims[24];
+    group_types(group, types, sizeof types);
+    if (group->head_dim_qk == group->head_dim_v)
+        cli_format(dims, sizeof dims, "%d", (int)group->head_dim_qk);
+    else
+        cli_format(dims, sizeof dims, "%d/%d", (int)group->head_dim_qk, (int)group->head_dim_v);
+    if (s->json) {
+        cJSON *entry = cJSON_CreateObject();
+        cJSON_AddStringToObject(entry, "path", path_name(path));
+        cJSON_AddStringToObject(entry, "dtype", types);
+        cJSON_AddStringToObject(entry, "head_dim", dims);
+        cJSON_AddStringToObject(entry, "scores", group->full ? "full" : "lean");
+        cJSON_AddNumberToObject(entry, "cases", r->cases);
+        cJSON_AddNumberToObject(entry, "failed", r->failed);
+        cJSON_AddNumberToObject(entry, "worst", r->share);
+        cJSON_AddItemToArray(s->groups, entry);
+        return;
+    }
+    printf("%-9s %-17s %8s   %-6s %6d %7d   %7.2f   %7.2f\n", path_name(path), types, dims,
+           group->full ? "full" : "lean", r->cases, r->failed, r->share, r->seconds);
+    fflush(stdout);
+}
+
+static int run_group(check_state *s, const check_group *group, int32_t path) {
+    const int count = check_case_count(group, s->quick);
+    const double start = platform_seconds();
+    group_result r = {0, 0, 0, 0};
+    char types[32];
+    group_types(group, types, sizeof types);
+    for (int i = 0; i < count; i++) {
+        check_case check;
+        char reason[400];
+        double share;
+        progress_show("%s, %s, head dim %d: case %d of %d", path_name(path), types,
+                      (int)group->head_dim_qk, i + 1, count);
+        /* Every case has numbers of its own, whatever else was run before it. */
+        const uint64_t seed =
+            (uint64_t)s->seed * 1000003u + (uint64_t)(group - check_groups) * 1009u + (uint64_t)i;
+        int status = check_case_make(&check, group, s->quick, i, path, seed);
+        if (status != CLI_OK)
+            return status;
+        s->cases++;
+        r.cases++;
+        status = run_case(s, &check, reason, sizeof reason, &share);
+        if (status == CLI_OK && reason[0]) {
+            s->failed++;
+            r.failed++;
+            report_failure(s, &check, reason);
+        }
+        if (share > r.share)
+            r.share = share;
+        check_case_release(&check);
+        if (status != CLI_OK)
+            return status;
+    }
+    r.seconds = platform_seconds() - start;
+    progress_clear();
+    report_group(s, group, path, &r);
+    return CLI_OK;
+}
+
+/* ---- All ----------------------------------------------------------------------------------------
+ */
+
+static int path_applies(check_state *s, int32_t path) {
+    clattn_plan_desc desc = CLATTN_PLAN_DESC_INIT;
+    desc.heads_q = 1;
+    desc.head_dim_qk = 64;
+    desc.path = path;
+    return clattn_plan_supported(s->device.clattn, &desc, NULL, 0) == CLATTN_SUCCESS;
+}
+
+static int run_path(check_state *s, int32_t path) {
+    for (int g = 0; g < num_check_groups; g++) {
+        if (s->quick && !check_groups[g].quick)
+            continue;
+        const int status = run_group(s, &check_groups[g], path);
+        if (status != CLI_OK)
+            return status;
+    }
+    return CLI_OK;
+}
+
+/* PoCL (3.1, seen 2026-11-30) compiles the portable path's large tiles for 15 s and more, its
+ * smallest for 4 s. So that a quick check stays quick from the first time on, CPUs, for which that
+ * path is not meant anyway, check it on the tiles of a 16 KiB device. */
+static int run_portable_small(check_state *s, const common_options *common) {
+    common_options limited = *common;
+    limited.local_bytes = 16384;
+    int status = cli_device_open(&s->small, &limited);
+    if (status != CLI_OK)
+        return status;
+    s->used = &s->small;
+    s->local_bytes = limited.local_bytes;
+    status = run_path(s, CLATTN_PATH_PORTABLE);
+    s->used = &s->device;
+    s->local_bytes = common->local_bytes;
+    cli_device_close(&s->small);
+    return status;
+}
+
+static int run_paths(check_state *s, const common_options *common) {
+    const int small =
+        s->quick && !common->local_bytes && (s->device.entry.type & CL_DEVICE_TYPE_CPU) != 0;
+    int paths = 0;
+    s->used = &s->device;
+    s->local_bytes = common->local_bytes;
+    for (int32_t path = CLATTN_PATH_PORTABLE; path <= CLATTN_PATH_CPU; path++) {
+        if ((s->path && s->path != path) || !path_applies(s, path))
+            continue;
+        paths++;
+        const int status = small && path == CLATTN_PATH_PORTABLE ? run_portable_small(s, common)
+                                                                 : run_path(s, path);
+        if (status != CLI_OK)
+            return status;
+    }
+    if (paths == 0)
+        return cli_fail(CLI_USAGE, "--path %s: expected a path that this device offers",
+                        path_name(s->path));
+    return CLI_OK;
+}
+
+static void print_json(const check_state *s) {
+    cJSON *json = cJSON_CreateObject();
+    cJSON_AddNumberToObject(json, "schema_version", 1);
+    cJSON_AddStringToObject(json, "device", s->device.entry.name);
+    cJSON_AddNumberToObject(json, "seed", (double)s->seed);
+    cJSON_AddBoolToObject(json, "quick", s->quick);
+    cJSON_AddNumberToObject(json, "cases", s->cases);
+    cJSON_AddNumberToObject(json, "failed", s->failed);
+    cJSON_AddItemReferenceToObject(json, "groups", s->groups);
+    cJSON_AddItemReferenceToObject(json, "failures", s->failures);
+    char *text = cJSON_Print(json);
+    if (text)
+        puts(text);
+    cJSON_free(text);
+    cJSON_Delete(json);
+}
+
+static int check_device(check_state *s, const common_options *common) {
+    if (!s->json) {
+        printf("device  %s (%s)\n", s->device.entry.name, s->device.entry.platform_name);
+        printf("seed    %" PRId64 "\n\n", s->seed);
+        printf("path      types             head dim   scores  cases  failed   error /   seconds\n"
+               "                                                               allowed\n");
+        fflush(stdout);
+    }
+    const int status = run_paths(s, common);
+    if (status != CLI_OK)
+        return status;
+    if (s->json)
+        print_json(s);
+    else if (s->failed)
+        printf("\n%d of %d cases FAILED\n", s->failed, s->cases);
+    else
+        printf("\nall %d cases passed\n", s->cases);
+    return s->failed ? CLI_FAILED : CLI_OK;
+}
+
+int cmd_check(int argc, char **argv) {
+    check_state s = {0};
+    common_options common = {0};
+    const option_set set = {{check_rows}, apply, &s};
+    int operands;
+    s.directory = ".";
+    int status = options_parse(&set, &common, argc, argv, &operands);
+    if (status != CLI_OK)
+        return status;
+    if (common.help) {
+        options_print_help(&set, &check_text);
+        return CLI_OK;
+    }
+    if (operands > 0)
+        return cli_fail(CLI_USAGE, "unexpected argument '%.100s'", argv[0]);
+    if (!s.seed)
+        s.seed = (int64_t)(time(NULL) % 100000000) + 1;
+    status = cli_device_open(&s.device, &common);
+    if (status != CLI_OK)
+        return status;
+    s.groups = cJSON_CreateArray();
+    s.failures = cJSON_CreateArray();
+    status = check_device(&s, &common);
+    cJSON_Delete(s.groups);
+    cJSON_Delete(s.failures);
+    cli_device_close(&s.device);
+    return status;
+}

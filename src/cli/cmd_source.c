@@ -1,0 +1,138 @@
+/* cmd_source.c: the OpenCL C and the build options that a configuration compiles. */
+#include "cli.h"
+#include "cli_device.h"
+#include "plan_options.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    SOURCE_DTYPE = OPTION_COMMAND,
+    SOURCE_HEAD_DIM,
+    SOURCE_HEADS,
+    SOURCE_BIAS,
+    SOURCE_SOFTCAP,
+    SOURCE_CAUSAL,
+    SOURCE_WINDOW,
+    SOURCE_LSE
+};
+
+static const option_row source_rows[] = {
+    {SOURCE_DTYPE, "dtype", 0, ARGUMENT_REQUIRED, "TYPE",
+     "f32 (default), f16 or bf16; or q,k,v,o apart"},
+    {SOURCE_HEAD_DIM, "head-dim", 0, ARGUMENT_REQUIRED, "D", "default 64; or QK,V apart: 192,128"},
+    {SOURCE_HEADS, "heads", 0, ARGUMENT_REQUIRED, "N", "query heads, or query,KV heads: 32,8"},
+    {SOURCE_BIAS, "bias", 0, ARGUMENT_OPTIONAL, "TYPE",
+     "a bias takes part; its type: f32 if none is named"},
+    {SOURCE_SOFTCAP, "softcap", 0, ARGUMENT_NONE, NULL, "softcap takes part"},
+    {SOURCE_CAUSAL, "causal", 0, ARGUMENT_NONE, NULL, "a causal bound takes part"},
+    {SOURCE_WINDOW, "window", 0, ARGUMENT_NONE, NULL, "a window takes part"},
+    {SOURCE_LSE, "lse", 0, ARGUMENT_NONE, NULL, "the log-sum-exp is wanted"},
+    {OPTION_PATH, "path", 0, ARGUMENT_REQUIRED, "NAME", "auto, portable or cpu"},
+    {OPTION_END, NULL, 0, 0, NULL, NULL},
+};
+
+static const command_text source_text = {
+    "source [options]",
+    "Prints the OpenCL C that a configuration compiles on the chosen device, after a first line\n"
+    "  // options: <build options>",
+};
+
+static int apply_heads(clattn_plan_desc *desc, const char *value) {
+    int64_t heads[2];
+    int count;
+    const int status = option_integers("heads", value, ',', heads, 1, 2, &count);
+    if (status != CLI_OK)
+        return status;
+    for (int i = 0; i < count; i++)
+        if (heads[i] < 1 || heads[i] > INT32_MAX)
+            return cli_fail(CLI_USAGE, "--heads '%.60s': expected numbers >= 1", value);
+    desc->heads_q = (int32_t)heads[0];
+    desc->heads_kv = (int32_t)heads[count - 1];
+    return CLI_OK;
+}
+
+static int apply(void *user, int id, const char *name, const char *value) {
+    clattn_plan_desc *desc = user;
+    int32_t dtype[4];
+    int status = CLI_OK;
+    switch (id) {
+    case SOURCE_DTYPE:
+        status = option_dtypes(name, value, dtype);
+        if (status == CLI_OK) {
+            desc->dtype_q = dtype[0];
+            desc->dtype_k = dtype[1];
+            desc->dtype_v = dtype[2];
+            desc->dtype_o = dtype[3];
+        }
+        break;
+    case SOURCE_HEAD_DIM:
+        status = option_head_dims(name, value, &desc->head_dim_qk, &desc->head_dim_v);
+        break;
+    case SOURCE_HEADS:
+        status = apply_heads(desc, value);
+        break;
+    case SOURCE_BIAS:
+        desc->features |= CLATTN_FEATURE_BIAS;
+        if (value)
+            status = option_dtype(name, value, &desc->dtype_bias);
+        break;
+    case SOURCE_SOFTCAP:
+        desc->features |= CLATTN_FEATURE_SOFTCAP;
+        break;
+    case SOURCE_CAUSAL:
+        desc->features |= CLATTN_FEATURE_CAUSAL;
+        break;
+    case SOURCE_WINDOW:
+        desc->features |= CLATTN_FEATURE_WINDOW;
+        break;
+    case SOURCE_LSE:
+        desc->features |= CLATTN_FEATURE_LSE;
+        break;
+    default:
+        status = option_path(name, value, &desc->path);
+        break;
+    }
+    return status;
+}
+
+static int print_source(cli_device *device, const clattn_plan_desc *desc) {
+    clattn_plan *plan;
+    const char *source, *options;
+    clattn_status status = clattn_plan_create(&plan, device->clattn, desc);
+    if (status != CLATTN_SUCCESS)
+        return cli_library_fail(device, status, "clattn_plan_create");
+    status = clattn_plan_source(plan, &source, &options);
+    int result = CLI_OK;
+    if (status != CLATTN_SUCCESS)
+        result = cli_library_fail(device, status, "clattn_plan_source");
+    else if (printf("// options: %s\n%s", options, source) < 0 || fflush(stdout) != 0)
+        result = cli_fail(CLI_FAILED, "the source cannot be written");
+    clattn_plan_release(plan);
+    return result;
+}
+
+int cmd_source(int argc, char **argv) {
+    clattn_plan_desc desc = CLATTN_PLAN_DESC_INIT;
+    common_options common = {0};
+    const option_set set = {{source_rows}, apply, &desc};
+    int operands;
+    desc.heads_q = 1;
+    desc.head_dim_qk = 64;
+    int status = options_parse(&set, &common, argc, argv, &operands);
+    if (status != CLI_OK)
+        return status;
+    if (common.help) {
+        options_print_help(&set, &source_text);
+        return CLI_OK;
+    }
+    if (operands > 0)
+        return cli_fail(CLI_USAGE, "unexpected argument '%.100s'", argv[0]);
+    cli_device device;
+    status = cli_device_open(&device, &common);
+    if (status != CLI_OK)
+        return status;
+    status = print_source(&device, &desc);
+    cli_device_close(&device);
+    return status;
+}

@@ -1,0 +1,315 @@
+/* device_call.c: one attention case through the library's public interface. */
+#include "device_call.h"
+
+#include "cli.h"
+#include "tensor_convert.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Outputs hold this before the run: NaNs with a payload of their own, so that rows that are never
+ * written are told from rows that are NaN by computation. The padding of inputs is 0xff instead. */
+static const unsigned char poison_f32[4] = {0x51, 0xdc, 0xed, 0x7f};
+static const unsigned char poison_f16[4] = {0xed, 0x7d, 0xed, 0x7d};
+static const unsigned char poison_bf16[4] = {0xdb, 0x7f, 0xdb, 0x7f};
+
+static const unsigned char *poison_of(int32_t dtype) {
+    return dtype == CLATTN_DTYPE_F32   ? poison_f32
+           : dtype == CLATTN_DTYPE_F16 ? poison_f16
+                                       : poison_bf16;
+}
+
+static const cl_mem_flags flags_of[TENSOR_COUNT] = {CL_MEM_READ_ONLY,  CL_MEM_READ_ONLY,
+                                                    CL_MEM_READ_ONLY,  CL_MEM_READ_ONLY,
+                                                    CL_MEM_READ_WRITE, CL_MEM_READ_WRITE};
+
+/* ---- Opening ------------------------------------------------------------------------------------
+ */
+
+static int create_buffer(device_call *call, int tensor) {
+    const case_tensor *t = &call->c->tensor[tensor];
+    uint64_t bytes = t->bytes + call->c->guard_bytes;
+    if (bytes < 4)
+        bytes = 4; /* no buffer is empty */
+    if (bytes > call->device->max_alloc_bytes)
+        return cli_fail(CLI_FAILED,
+                        "'%s' needs %" PRIu64
+                        " bytes, more than the device's largest buffer of %" PRIu64,
+                        tensor_names[tensor], bytes, call->device->max_alloc_bytes);
+    cl_int status;
+    call->buffer[tensor] =
+        clCreateBuffer(call->device->context, flags_of[tensor], (size_t)bytes, NULL, &status);
+    if (status != CL_SUCCESS)
+        return cli_fail(CLI_FAILED, "'%s': no buffer of %" PRIu64 " bytes: %s",
+                        tensor_names[tensor], bytes, clattn_status_string(status));
+    call->buffer_bytes[tensor] = (size_t)bytes;
+    call->device_bytes += bytes;
+    return CLI_OK;
+}
+
+static int upload(device_call *call, int tensor) {
+    const case_tensor *t = &call->c->tensor[tensor];
+    const size_t bytes = (size_t)(t->bytes + call->c->guard_bytes);
+    if (!t->values || bytes == 0)
+        return CLI_OK;
+    unsigned char *copy = NULL;
+    if (!case_is_plain(call->c, tensor)) {
+        copy = case_layout_input(call->c, tensor);
+        if (!copy)
+            return CLI_FAILED;
+    }
+    const cl_int status =
+        clEnqueueWriteBuffer(call->device->queue, call->buffer[tensor], CL_TRUE, 0, bytes,
+                             copy ? (const void *)copy : t->values, 0, NULL, NULL);
+    free(copy);
+    return status == CL_SUCCESS ? CLI_OK : cli_opencl_fail(status, "clEnqueueWriteBuffer");
+}
+
+static int create_workspace(device_call *call) {
+    clattn_bounds bounds = CLATTN_BOUNDS_INIT;
+    size_t bytes = 0;
+    bounds.batch = call->c->batch;
+    bounds.q_len = call->c->q_len;
+    bounds.kv_len = call->c->kv_len;
+    const clattn_status status = clattn_forward_workspace(call->plan, &bounds, &bytes);
+    if (status != CLATTN_SUCCESS)
+        return cli_library_fail(call->device, status, "clattn_forward_workspace");
+    if (bytes == 0)
+        return CLI_OK;
+    cl_int error;
+    call->workspace = clCreateBuffer(call->device->context, CL_MEM_READ_WRITE, bytes, NULL, &error);
+    if (error != CL_SUCCESS)
+        return cli_opencl_fail(error, "clCreateBuffer for the workspace");
+    call->device_bytes += bytes;
+    return CLI_OK;
+}
+
+static void set_tensor(clattn_tensor *out, const device_call *call, int tensor) {
+    const case_tensor *t = &call->c->tensor[tensor];
+    const int no_keys = call->c->kv_len == 0 && (tensor == TENSOR_K || tensor == TENSOR_V);
+    if (!t->present || no_keys)
+        return;
+    out->handle = call->buffer[tensor];
+    out->byte_offset = t->offset;
+    for (int i = 0; i < 4; i++)
+        out->stride[i] = t->stride[i];
+    if (tensor == TENSOR_LSE)
+        out->stride[3] = 0;
+}
+
+static void set_args(device_call *call) {
+    const attention_case *c = call->c;
+    const call_options *o = &c->options;
+    clattn_forward_args args = CLATTN_FORWARD_ARGS_INIT;
+    set_tensor(&args.q, call, TENSOR_Q);
+    set_tensor(&args.k, call, TENSOR_K);
+    set_tensor(&args.v, call, TENSOR_V);
+    set_tensor(&args.bias, call, TENSOR_BIAS);
+    set_tensor(&args.o, call, TENSOR_O);
+    set_tensor(&args.lse, call, TENSOR_LSE);
+    args.workspace.handle = call->workspace;
+    args.batch = c->batch;
+    args.q_len = c->q_len;
+    args.kv_len = c->kv_len;
+    args.q_offset = o->position_mode == CLATTN_POSITION_EXPLICIT ? o->q_offset : 0;
+    args.window_left = o->window_left;
+    args.window_right = o->window_right;
+    args.scale = o->scale;
+    args.softcap = o->softcap;
+    call->args = args;
+}
+
+static int open_parts(device_call *call) {
+    const clattn_plan_desc desc = case_plan_desc(call->c);
+    const clattn_status status = clattn_plan_create(&call->plan, call->device->clattn, &desc);
+    if (status != CLATTN_SUCCESS)
+        return cli_library_fail(call->device, status, "clattn_plan_create");
+    for (int t = 0; t < TENSOR_COUNT; t++) {
+        if (!call->c->tensor[t].present)
+            continue;
+        int result = create_buffer(call, t);
+        if (result == CLI_OK)
+            result = upload(call, t);
+        if (result != CLI_OK)
+            return result;
+    }
+    const int result = create_workspace(call);
+    set_args(call);
+    return result;
+}
+
+int device_call_open(device_call *out, cli_device *device, const attention_case *c) {
+    memset(out, 0, sizeof *out);
+    out->device = device;
+    out->c = c;
+    const int status = open_parts(out);
+    if (status != CLI_OK)
+        device_call_close(out);
+    return status;
+}
+
+void device_call_close(device_call *call) {
+    for (int t = 0; t < TENSOR_COUNT; t++)
+        if (call->buffer[t])
+            clReleaseMemObject(call->buffer[t]);
+    if (call->workspace)
+        clReleaseMemObject(call->workspace);
+    clattn_plan_release(call->plan);
+    memset(call, 0, sizeof *call);
+}
+
+/* ---- Running ------------------------------------------------------------------------------------
+ */
+
+int device_call_poison(device_call *call) {
+    for (int t = TENSOR_O; t <= TENSOR_LSE; t++) {
+        if (!call->buffer[t])
+            continue;
+        const int32_t dtype = call->c->tensor[t].dtype;
+        const cl_int status = clEnqueueFillBuffer(
+            call->device->queue, call->buffer[t], poison_of(dtype), dtype_size(dtype), 0,
+            call->buffer_bytes[t] / dtype_size(dtype) * dtype_size(dtype), 0, NULL, NULL);
+        if (status != CL_SUCCESS)
+            return cli_opencl_fail(status, "clEnqueueFillBuffer");
+    }
+    return CLI_OK;
+}
+
+int device_call_enqueue(device_call *call) {
+    const clattn_status status =
+        clattn_enqueue_forward(call->plan, call->device->queue, &call->args, 0, NULL, NULL);
+    return status == CLATTN_SUCCESS
+               ? CLI_OK
+               : cli_library_fail(call->device, status, "clattn_enqueue_forward");
+}
+
+int device_call_finish(device_call *call) {
+    const cl_int status = clFinish(call->device->queue);
+    return status == CL_SUCCESS ? CLI_OK : cli_opencl_fail(status, "clFinish");
+}
+
+/* ---- Outputs ------------------------------------------------------------------------------------
+ */
+
+/* Moves the elements to `out` in the order of the shape and puts poison in their place, so that
+ * what is left tells of writes beside the rows. Notes the first element that was poison already. */
+static void take_elements(unsigned char *buffer, const case_tensor *t, int bshd, unsigned char *out,
+                          const char *name, char *wrong, size_t capacity) {
+    const size_t size = dtype_size(t->dtype);
+    const unsigned char *poison = poison_of(t->dtype);
+    const int64_t outer = bshd ? t->dim[2] : t->dim[1], inner = bshd ? t->dim[1] : t->dim[2];
+    for (int64_t b = 0; b < t->dim[0]; b++)
+        for (int64_t x = 0; x < outer; x++)
+            for (int64_t y = 0; y < inner; y++) {
+                const int64_t h = bshd ? y : x, i = bshd ? x : y;
+                unsigned char *row =
+                    buffer + t->offset +
+                    (size_t)(b * t->stride[0] + h * t->stride[1] + i * t->stride[2]) * size;
+                memcpy(out, row, (size_t)t->dim[3] * size);
+                out += (size_t)t->dim[3] * size;
+                for (int64_t e = 0; e < t->dim[3]; e++, row += size) {
+                    if (wrong && !*wrong && memcmp(row, poison, size) == 0)
+                        cli_format(wrong, capacity,
+                                   "%s[%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64
+                                   "] (batch, head, row, column) was not written",
+                                   name, b, h, i, e);
+                    memcpy(row, poison, size);
+                }
+            }
+}
+
+static void look_beside(const unsigned char *buffer, size_t bytes, int32_t dtype, const char *name,
+                        char *wrong, size_t capacity) {
+    const size_t size = dtype_size(dtype);
+    const unsigned char *poison = poison_of(dtype);
+    for (size_t at = 0; at + size <= bytes; at += size)
+        if (memcmp(buffer + at, poison, size) != 0) {
+            cli_format(wrong, capacity,
+                       "byte %zu of the buffer of %s, outside its rows, was written", at, name);
+            return;
+        }
+}
+
+static int fetch(device_call *call, int tensor, unsigned char **out, char *wrong, size_t capacity) {
+    const case_tensor *t = &call->c->tensor[tensor];
+    const int64_t elements = case_elements(t);
+    const size_t size = dtype_size(t->dtype);
+    unsigned char *buffer = malloc(call->buffer_bytes[tensor]);
+    *out = malloc((size_t)elements * size + 1);
+    if (!buffer || !*out) {
+        free(buffer);
+        return cli_fail(CLI_FAILED, "not enough memory for '%s'", tensor_names[tensor]);
+    }
+    const cl_int status = clEnqueueReadBuffer(call->device->queue, call->buffer[tensor], CL_TRUE, 0,
+                                              call->buffer_bytes[tensor], buffer, 0, NULL, NULL);
+    if (status == CL_SUCCESS) {
+        if (elements > 0)
+            take_elements(buffer, t, call->c->options.layout_bshd && tensor == TENSOR_O, *out,
+                          tensor_names[tensor], wrong, capacity);
+        if (wrong && !*wrong)
+            look_beside(buffer, call->buffer_bytes[tensor], t->dtype, tensor_names[tensor], wrong,
+                        capacity);
+    }
+    free(buffer);
+    return status == CL_SUCCESS ? CLI_OK : cli_opencl_fail(status, "clEnqueueReadBuffer");
+}
+
+int device_call_fetch(device_call *call, unsigned char **o, float **lse, char *what_is_wrong,
+                      size_t capacity) {
+    unsigned char *lse_bytes = NULL;
+    *o = NULL;
+    *lse = NULL;
+    if (what_is_wrong)
+        what_is_wrong[0] = 0;
+    int status = fetch(call, TENSOR_O, o, what_is_wrong, capacity);
+    if (status == CLI_OK && call->buffer[TENSOR_LSE])
+        status = fetch(call, TENSOR_LSE, &lse_bytes, what_is_wrong, capacity);
+    if (status != CLI_OK) {
+        free(*o);
+        free(lse_bytes);
+        *o = NULL;
+        return status;
+    }
+    *lse = (float *)(void *)lse_bytes; /* from malloc, so aligned for any type */
+    return CLI_OK;
+}
+
+/* ---- Description --------------------------------------------------------------------------------
+ */
+
+void plan_text(const clattn_plan *plan, char *text, size_t capacity) {
+    size_t needed;
+    text[0] = 0;
+    clattn_plan_describe(plan, text, capacity, &needed);
+}
+
+void device_call_describe(const device_call *call, char *text, size_t capacity) {
+    plan_text(call->plan, text, capacity);
+}
+
+static void copy_part(char *out, size_t capacity, const char *begin, size_t length) {
+    if (length >= capacity)
+        length = capacity - 1;
+    memcpy(out, begin, length);
+    out[length] = 0;
+}
+
+/* "cpu: tiles 64x48, 1 work-item, ...": the name ends at the colon, the tiles at the work-items. */
+void plan_path_and_tiles(const char *description, char path[32], char tiles[96]) {
+    const size_t name = strcspn(description, ":");
+    copy_part(path, 32, description, name);
+    const char *begin = strstr(description, "tiles ");
+    begin = begin ? begin + strlen("tiles ") : description + name;
+    size_t length = strcspn(begin, ";");
+    const char *end = strstr(begin, " work-item");
+    for (const char *next = end; next && next < begin + length;
+         next = strstr(next + 1, " work-item"))
+        end = next; /* the label may speak of work-items too: the last one counts */
+    if (end && end < begin + length) {
+        while (end > begin && *end != ',') /* back over the number of work-items */
+            end--;
+        length = (size_t)(end - begin);
+    }
+    copy_part(tiles, 96, begin, length);
+}

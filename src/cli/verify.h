@@ -1,0 +1,27 @@
+/* verify.h: a result against the reference, by the rule that the whole project uses:
+ *
+ *     max |result - reference| <= 2 * max |naive - reference| + floor
+ *
+ * with naive the textbook computation in the same precision (reference_naive). The floor keeps the
+ * rule fair where naive happens to be exact (a single key) or lucky: for o, the largest |reference|
+ * times 2^-18, 2^-10 or 2^-7 (o in f32, f16, bf16) plus 2^-22 for each unit of the largest score,
+ * because a float32 score of size s is uncertain by about s * 2^-23, and so is its weight; for lse,
+ * the largest |lse|, at least 1, times 2^-18. NaN and infinity must agree element by element. */
+#ifndef CLATTN_VERIFY_H
+#define CLATTN_VERIFY_H
+
+#include "attention_case.h"
+
+typedef struct verdict {
+    int passed;
+    double error, allowed;         /* of o */
+    double lse_error, lse_allowed; /* 0 without lse */
+    double worst;                  /* the larger of error / allowed and its like for lse */
+    char reason[256];              /* why it did not pass */
+} verdict;
+
+/* `o` in the order of the case's shape, `lse` [B,Hq,Nq] or NULL. Returns an exit status: 0 also if
+ * the result did not pass. */
+int verify_result(verdict *out, const attention_case *c, const unsigned char *o, const float *lse);
+
+#endif
