@@ -332,7 +332,8 @@ INLINE void softmax_panel(float_v (*scores)[PANEL_VECTORS], float_v rescale[PANE
         panel->sum[v] = panel->sum[v] * rescale[v] + sum[v];
 }
 
-// O^T = O^T * rescale + V^T P^T.
+// O^T = O^T * rescale + V^T P^T. A block's product is summed up on its own before it joins O, so that rounding
+// errors grow with the number of blocks, not of keys.
 INLINE void add_values(query_panel *panel, const float *v_rows, float_v (*weights)[PANEL_VECTORS],
                        const float_v rescale[PANEL_VECTORS], key_range keys, int head_dim)
 {
@@ -340,14 +341,15 @@ INLINE void add_values(query_panel *panel, const float *v_rows, float_v (*weight
         float_v tile[DIM_TILE][PANEL_VECTORS];
         UNROLL for (int i = 0; i < DIM_TILE; i++)
             UNROLL for (int v = 0; v < PANEL_VECTORS; v++)
-                tile[i][v] = panel->has_keys ? panel->o[c + i][v] * rescale[v] : (float_v)(0.0f);
+                tile[i][v] = 0.0f;
         for (int j = keys.begin; j < keys.end; j++)
             UNROLL for (int i = 0; i < DIM_TILE; i++)
                 UNROLL for (int v = 0; v < PANEL_VECTORS; v++)
                     tile[i][v] += v_rows[j * V_STRIDE + c + i] * weights[j][v];
         UNROLL for (int i = 0; i < DIM_TILE; i++)
             UNROLL for (int v = 0; v < PANEL_VECTORS; v++)
-                panel->o[c + i][v] = tile[i][v];
+                panel->o[c + i][v] =
+                    panel->has_keys ? panel->o[c + i][v] * rescale[v] + tile[i][v] : tile[i][v];
     }
     panel->has_keys = 1;
 }

@@ -56,9 +56,6 @@
 #ifndef UNROLL // steps of the inner loops at a time
 #define UNROLL 1
 #endif
-#ifndef INTEL_SUBGROUP // subgroup size to require of Intel's compiler; 0: its choice
-#define INTEL_SUBGROUP 0
-#endif
 
 // p = exp2(score - m). The built-in needs no more than a few ulp here: its relative error goes straight to
 // a weight that is positive and at most 2^LAZY_LIMIT. NVIDIA documents 2 ulp, AMD 1, Intel 4.
@@ -74,6 +71,10 @@
 // yet, rows of floor scores only, and rows so low that a later, larger score would lose digits to -m: they
 // start from 0 and take the exact step at every tile.
 #define ANCHOR_MIN (-16.0f)
+
+// Every function must become part of the kernel: arrays passed between them live in registers, and whether
+// rows are aligned is a constant only there. Compilers left alone make calls, and keep both in memory.
+#define inlined static inline __attribute__((always_inline))
 
 #define WORK_ITEMS (ITEMS_X * ITEMS_Y)
 #define ROWS (BLOCK_Q / ITEMS_Y)
@@ -128,33 +129,17 @@ typedef QUAD(V_CELL_TYPE) v_cell;
 typedef struct local_memory {
     __local q_cell *q;
     __local k_cell *k;
-    __local float *p; // over k
+    __local float *p;  // over k
     __local v_cell *v; // behind p
     __local float *m;  // references of the rows
     volatile __local int *outgrown;
 } local_memory;
 
-// Neighbouring work-items 2i and 2i+1 share x, and every other pair shares y, so that their loads of one
-// cell coincide: on NVIDIA a 16-byte local load then takes 2.5 cycles instead of 4.1.
-typedef struct work_item {
-    int id;
-    int x;
-    int y;
-} work_item;
-
-static inline work_item this_work_item(void)
-{
-    work_item item;
-    item.id = (int)get_local_id(0);
-    item.x = item.id / 2 % ITEMS_X;
-    item.y = item.id % 2 + item.id / (2 * ITEMS_X) * 2;
-    return item;
-}
-
-static inline int item_key(int x, int n) { return KEYS_ADJACENT ? x * KEYS + n : x + n * ITEMS_X; }
+// The key, within the tile, of score n of a work-item.
+inlined int item_key(int x, int n) { return KEYS_ADJACENT ? x * KEYS + n : x + n * ITEMS_X; }
 
 // a * b + c, fused wherever that is fast.
-static inline float multiply_add(float a, float b, float c)
+inlined float multiply_add(float a, float b, float c)
 {
 #ifdef FP_FAST_FMAF
     return fma(a, b, c);
@@ -163,7 +148,7 @@ static inline float multiply_add(float a, float b, float c)
 #endif
 }
 
-static inline float4 multiply_add4(float a, float4 b, float4 c)
+inlined float4 multiply_add4(float a, float4 b, float4 c)
 {
 #ifdef FP_FAST_FMAF
     return fma((float4)(a), b, c);
@@ -192,13 +177,13 @@ static inline float4 multiply_add4(float a, float4 b, float4 c)
 #define K_FETCHES STAGE_COUNT(BLOCK_K, QK_PIECE_QUADS)
 #define V_FETCHES STAGE_COUNT(V_PIECE, V_QUADS)
 
-static inline int stage_row0(int id, int quads) { return id / STAGE_WIDTH(quads); }
-static inline int stage_quad0(int id, int quads) { return id % STAGE_WIDTH(quads); }
-static inline int stage_row(int i, int quads) { return i / STAGE_COLUMNS(quads) * STAGE_STEP(quads); }
-static inline int stage_quad(int i, int quads) { return i % STAGE_COLUMNS(quads) * STAGE_WIDTH(quads); }
+inlined int stage_row0(int id, int quads) { return id / STAGE_WIDTH(quads); }
+inlined int stage_quad0(int id, int quads) { return id % STAGE_WIDTH(quads); }
+inlined int stage_row(int i, int quads) { return i / STAGE_COLUMNS(quads) * STAGE_STEP(quads); }
+inlined int stage_quad(int i, int quads) { return i % STAGE_COLUMNS(quads) * STAGE_WIDTH(quads); }
 
 // The last pass over the rows of a piece may be a partial one.
-static inline int stage_inside(int id, int i, int rows, int quads)
+inlined int stage_inside(int id, int i, int rows, int quads)
 {
     return rows % STAGE_STEP(quads) == 0 || stage_row0(id, quads) + stage_row(i, quads) < rows;
 }
@@ -210,6 +195,7 @@ typedef struct q_source {
     int last_row;
     int columns;
     int aligned;
+    float scale; // of the scores; goes to Q unless that stays packed
 } q_source;
 
 typedef struct k_source {
@@ -228,7 +214,7 @@ typedef struct v_source {
     int aligned;
 } v_source;
 
-static inline q_cell make_q_cell(q_quad quad, float scale)
+inlined q_cell make_q_cell(q_quad quad, float scale)
 {
 #if Q_PACKED
     return quad;
@@ -237,7 +223,7 @@ static inline q_cell make_q_cell(q_quad quad, float scale)
 #endif
 }
 
-static inline k_cell make_k_cell(k_quad quad)
+inlined k_cell make_k_cell(k_quad quad)
 {
 #if PACK_KV
     return quad;
@@ -246,7 +232,7 @@ static inline k_cell make_k_cell(k_quad quad)
 #endif
 }
 
-static inline v_cell make_v_cell(v_quad quad)
+inlined v_cell make_v_cell(v_quad quad)
 {
 #if PACK_KV
     return quad;
@@ -256,11 +242,10 @@ static inline v_cell make_v_cell(v_quad quad)
 }
 
 // Where in local memory a row of K begins.
-static inline int k_slot(int row) { return row * K_PITCH + (KEYS_ADJACENT ? row / KEYS : 0); }
+inlined int k_slot(int row) { return row * K_PITCH + (KEYS_ADJACENT ? row / KEYS : 0); }
 
 // Rows beyond the last repeat it, columns beyond the true head dim are zero.
-static inline void copy_q(__local q_cell *cells, const q_source *q, int id, int first_row, int first_column,
-                          float scale)
+inlined void copy_q(__local q_cell *cells, const q_source *q, int id, int first_row, int first_column)
 {
 #pragma unroll 1
     for (int i = id; i < BLOCK_Q * QK_PIECE_QUADS; i += WORK_ITEMS) {
@@ -270,11 +255,11 @@ static inline void copy_q(__local q_cell *cells, const q_source *q, int id, int 
         q_quad value = (q_quad)(0);
         if (column < q->columns)
             value = q->aligned ? LOAD_QUAD(Q_TYPE)(p + column) : GATHER_QUAD(Q_TYPE)(p, column, q->columns);
-        cells[row * Q_PITCH + quad] = make_q_cell(value, scale);
+        cells[row * Q_PITCH + quad] = make_q_cell(value, q->scale);
     }
 }
 
-static inline void copy_k(__local k_cell *cells, const k_source *k, int id, int first_row, int first_column)
+inlined void copy_k(__local k_cell *cells, const k_source *k, int id, int first_row, int first_column)
 {
 #pragma unroll 1
     for (int i = id; i < BLOCK_K * QK_PIECE_QUADS; i += WORK_ITEMS) {
@@ -284,7 +269,7 @@ static inline void copy_k(__local k_cell *cells, const k_source *k, int id, int 
     }
 }
 
-static inline void fetch_k(k_quad fetched[K_FETCHES], const k_source *k, int id, int first_row,
+inlined void fetch_k(k_quad fetched[K_FETCHES], const k_source *k, int id, int first_row,
                            int first_column)
 {
     if (!k->aligned)
@@ -299,7 +284,7 @@ static inline void fetch_k(k_quad fetched[K_FETCHES], const k_source *k, int id,
     }
 }
 
-static inline void store_k(__local k_cell *cells, const k_quad fetched[K_FETCHES], const k_source *k, int id,
+inlined void store_k(__local k_cell *cells, const k_quad fetched[K_FETCHES], const k_source *k, int id,
                            int first_row, int first_column)
 {
     if (!k->aligned) {
@@ -320,7 +305,7 @@ static inline void store_k(__local k_cell *cells, const k_quad fetched[K_FETCHES
 
 // Rows beyond the last are zero, as 0 * NaN is NaN. Columns beyond the true head dim hold anything: their
 // part of O is never written.
-static inline void copy_v(__local v_cell *cells, const v_source *v, int id, int first_row)
+inlined void copy_v(__local v_cell *cells, const v_source *v, int id, int first_row)
 {
 #pragma unroll 1
     for (int i = id; i < V_PIECE * V_QUADS; i += WORK_ITEMS) {
@@ -332,7 +317,7 @@ static inline void copy_v(__local v_cell *cells, const v_source *v, int id, int 
     }
 }
 
-static inline void fetch_v(v_quad fetched[V_FETCHES], const v_source *v, int id, int first_row)
+inlined void fetch_v(v_quad fetched[V_FETCHES], const v_source *v, int id, int first_row)
 {
     if (!v->aligned)
         return;
@@ -345,7 +330,7 @@ static inline void fetch_v(v_quad fetched[V_FETCHES], const v_source *v, int id,
     }
 }
 
-static inline void store_v(__local v_cell *cells, const v_quad fetched[V_FETCHES], const v_source *v, int id,
+inlined void store_v(__local v_cell *cells, const v_quad fetched[V_FETCHES], const v_source *v, int id,
                            int first_row)
 {
     if (!v->aligned) {
@@ -363,10 +348,103 @@ static inline void store_v(__local v_cell *cells, const v_quad fetched[V_FETCHES
     }
 }
 
+// ---- The work of a work-item -----------------------------------------------------------------------------
+
+typedef struct worker {
+    int id; // of the work-item
+    int x;
+    int y;
+    int first_row; // of the work-group
+    int last_row;  // the last that exists
+    key_range keys;
+    q_source q;
+    k_source k;
+    v_source v;
+    const __global bias_t *bias; // of the head
+    local_memory whole;
+    // The work-item's first row of Q, P and m, first key of K, first column of V.
+    const __local q_cell *q_cells;
+    const __local k_cell *k_cells;
+    const __local v_cell *v_cells;
+    __local float *p;
+    __local float *m;
+} worker;
+
+inlined worker make_worker(const attention_args *a, const local_memory *memory, const __global q_t *q,
+                                 const __global k_t *k, const __global v_t *v,
+                                 const __global bias_t *bias, const work_place *place, int aligned)
+{
+    worker w;
+    w.id = (int)get_local_id(0);
+    // Neighbours 2i and 2i+1 share x, and every other pair shares y, so that their loads of one cell
+    // coincide: on NVIDIA a 16-byte local load then takes 2.5 cycles instead of 4.1.
+    w.x = w.id / 2 % ITEMS_X;
+    w.y = w.id % 2 + w.id / (2 * ITEMS_X) * 2;
+    w.first_row = place->q_tile * BLOCK_Q;
+    w.last_row = min(w.first_row + BLOCK_Q, a->q_len) - 1;
+    w.keys = keys_of_rows(w.first_row, w.last_row, a->kv_len, a->band_begin, a->band_end);
+
+    const int head_kv = place->head / a->heads_per_kv;
+    w.q.head = q + head_base(&a->q, place->batch, place->head);
+    w.q.token = a->q.token;
+    w.q.last_row = w.last_row;
+    w.q.columns = a->head_dim_qk;
+    w.q.scale = SCORE_FULL ? a->scale : a->scale_log2;
+    w.q.aligned = aligned;
+    w.k.head = k + head_base(&a->k, place->batch, head_kv);
+    w.k.token = a->k.token;
+    w.k.last_row = w.keys.end - 1;
+    w.k.columns = a->head_dim_qk;
+    w.k.aligned = aligned;
+    w.v.head = v + head_base(&a->v, place->batch, head_kv);
+    w.v.token = a->v.token;
+    w.v.last_row = w.keys.end - 1;
+    w.v.columns = a->head_dim_v;
+    w.v.aligned = aligned;
+    w.bias = bias + head_base(&a->bias, place->batch, place->head);
+
+    w.whole = *memory;
+    w.q_cells = memory->q + w.y * Q_PITCH;
+    w.k_cells = memory->k + k_slot(item_key(w.x, 0));
+    w.v_cells = memory->v + w.x;
+    w.p = memory->p + w.y * P_PITCH;
+    w.m = memory->m + w.y;
+    return w;
+}
+
+inlined void begin_rows(float l[ROWS], float4 o[ROWS][QUADS], const worker *w)
+{
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        if (w->x == 0)
+            w->m[r * ITEMS_Y] = SCORE_FLOOR;
+        l[r] = 0.0f;
+#pragma unroll
+        for (int c = 0; c < QUADS; c++)
+            o[r][c] = (float4)(0.0f);
+    }
+    if (w->id == 0)
+        *w->whole.outgrown = 0;
+}
+
+// Q (or its first piece, if it comes in pieces) and the first piece of the first K tile. Without keys
+// nothing is read: k and v may be NULL then.
+inlined void load_first(const worker *w)
+{
+    if (w->keys.begin < w->keys.end) {
+        k_quad k_next[K_FETCHES];
+        fetch_k(k_next, &w->k, w->id, w->keys.begin, 0);
+        for (int piece = 0; piece < (Q_RESIDENT ? QK_PIECES : 1); piece++)
+            copy_q(w->whole.q + piece * QK_PIECE_QUADS, &w->q, w->id, w->first_row, piece * QK_PIECE);
+        store_k(w->whole.k, k_next, &w->k, w->id, w->keys.begin, 0);
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+}
+
 // ---- The two products ------------------------------------------------------------------------------------
 
 // s += Q K^T over one piece of columns. q: the work-item's first row, k: its first key.
-static inline void multiply_qk(float s[ROWS][KEYS], const __local q_cell *q, const __local k_cell *k)
+inlined void multiply_qk(float s[ROWS][KEYS], const __local q_cell *q, const __local k_cell *k)
 {
 #pragma unroll UNROLL
     for (int step = 0; step < QK_PIECE_QUADS; step++, q++, k++) {
@@ -395,7 +473,7 @@ static inline void multiply_qk(float s[ROWS][KEYS], const __local q_cell *q, con
 
 // o += P V over one piece of keys. p: the work-item's first row at the piece's first key, v: its first
 // column.
-static inline void multiply_pv(float4 o[ROWS][QUADS], const __local float *p, const __local v_cell *v)
+inlined void multiply_pv(float4 o[ROWS][QUADS], const __local float *p, const __local v_cell *v)
 {
 #pragma unroll UNROLL
     for (int step = 0; step < V_PIECE / 4; step++, p += 4, v += 4 * V_QUADS) {
@@ -424,22 +502,62 @@ static inline void multiply_pv(float4 o[ROWS][QUADS], const __local float *p, co
     }
 }
 
+// s += Q K^T: one piece of columns after the other, the next K (and Q) coming in meanwhile.
+inlined void add_q_k(float s[ROWS][KEYS], const worker *w, int key)
+{
+    for (int piece = 1; piece < QK_PIECES; piece++) {
+        k_quad k_next[K_FETCHES];
+        fetch_k(k_next, &w->k, w->id, key, piece * QK_PIECE);
+        multiply_qk(s, w->q_cells + (Q_RESIDENT ? (piece - 1) * QK_PIECE_QUADS : 0), w->k_cells);
+        barrier(CLK_LOCAL_MEM_FENCE);
+        store_k(w->whole.k, k_next, &w->k, w->id, key, piece * QK_PIECE);
+        if (!Q_RESIDENT)
+            copy_q(w->whole.q, &w->q, w->id, w->first_row, piece * QK_PIECE);
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
+    multiply_qk(s, w->q_cells + (Q_RESIDENT ? (QK_PIECES - 1) * QK_PIECE_QUADS : 0), w->k_cells);
+}
+
+// o += P V: one piece of keys after the other, the next V and at last the first piece of the next K tile
+// coming in meanwhile. (That is loaded after the last tile too, its rows clamped.)
+inlined void add_p_v(float4 o[ROWS][QUADS], const worker *w, int key)
+{
+    for (int piece = 1; piece < V_PIECES; piece++) {
+        v_quad v_next[V_FETCHES];
+        fetch_v(v_next, &w->v, w->id, key + piece * V_PIECE);
+        multiply_pv(o, w->p + (piece - 1) * V_PIECE, w->v_cells);
+        barrier(CLK_LOCAL_MEM_FENCE);
+        store_v(w->whole.v, v_next, &w->v, w->id, key + piece * V_PIECE);
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
+    k_quad k_next[K_FETCHES];
+    fetch_k(k_next, &w->k, w->id, key + BLOCK_K, 0);
+    multiply_pv(o, w->p + (V_PIECES - 1) * V_PIECE, w->v_cells);
+    barrier(CLK_LOCAL_MEM_FENCE); // nobody reads P or V any more: K may lie there
+    store_k(w->whole.k, k_next, &w->k, w->id, key + BLOCK_K, 0);
+    if (!Q_RESIDENT)
+        copy_q(w->whole.q, &w->q, w->id, w->first_row, 0);
+    if (w->id == 0)
+        *w->whole.outgrown = 0;
+    barrier(CLK_LOCAL_MEM_FENCE);
+}
+
 // ---- Scores and softmax ----------------------------------------------------------------------------------
 
 // What a row's scores are relative to.
-static inline float score_base(float m) { return m > ANCHOR_MIN ? m : 0.0f; }
+inlined float score_base(float m) { return m > ANCHOR_MIN ? m : 0.0f; }
 
 // With SCORE_FULL the softcap needs the scores themselves, and with a packed Q the scale is still to come:
 // the base then comes off in finish_scores.
 #define BASE_FIRST (!SCORE_FULL && !Q_PACKED)
 
 // Returns whether all rows of the work-item have an anchored reference.
-static inline int begin_scores(float s[ROWS][KEYS], const __local float *m)
+inlined int begin_scores(float s[ROWS][KEYS], const worker *w)
 {
     int anchored = 1;
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
-        const float reference = m[r * ITEMS_Y];
+        const float reference = w->m[r * ITEMS_Y];
         anchored &= reference > ANCHOR_MIN;
 #pragma unroll
         for (int n = 0; n < KEYS; n++)
@@ -448,66 +566,54 @@ static inline int begin_scores(float s[ROWS][KEYS], const __local float *m)
     return anchored;
 }
 
-typedef struct score_tile {
-    int row;     // the work-item's first
-    int key;     // the tile's first
-    int partial; // some row may not see some key
-    const __global bias_t *bias; // of the head
-} score_tile;
-
-#if SCORE_FULL
-// The bias may not be read beyond q_len; rows beyond repeat the last.
-static inline float load_bias(const score_tile *tile, int row, int key, const attention_args *a)
-{
-    if (!a->has_bias)
-        return 0.0f;
-    return LOAD1(BIAS_TYPE)(tile->bias, min(row, a->q_len - 1) * a->bias.token + key * a->bias_key);
-}
-#endif
-
-// The score itself from a product, relative to the row's base.
-static inline float make_score(float product, float base, const score_tile *tile, int row, int key,
-                               const attention_args *a)
+// The score itself from a product, relative to the row's base. bias: at this row and key.
+inlined float make_score(float product, float base, const __global bias_t *bias, const attention_args *a)
 {
 #if SCORE_FULL
     const float scaled = Q_PACKED ? product * a->scale : product;
-    return transform_score(scaled, load_bias(tile, row, key, a), a->softcap) - base;
+    const float added = a->has_bias ? LOAD1(BIAS_TYPE)(bias, 0) : 0.0f;
+    return transform_score(scaled, added, a->softcap) - base;
 #else
     return Q_PACKED ? multiply_add(product, a->scale_log2, -base) : product;
 #endif
 }
 
-// From products to scores; keys that the row may not see get -inf, whatever the product there: a NaN in K
+// From products to scores. Keys that the row may not see get -inf, whatever the product there: a NaN in K
 // at such a key goes no further.
-static inline void finish_scores(float s[ROWS][KEYS], const __local float *m, const score_tile *tile, int x,
+inlined void finish_scores(float s[ROWS][KEYS], const worker *w, int first_key,
                                  const attention_args *a)
 {
-    if (BASE_FIRST && !tile->partial)
+    const int full = tile_is_full(w->first_row, w->last_row, first_key, first_key + BLOCK_K - 1, a->kv_len,
+                                  a->band_begin, a->band_end);
+    if (BASE_FIRST && full)
         return;
     // As keys_of_row, but counted from the work-item's first key and for its first row; what follows for the
     // others differs by constants. Compilers would keep the bounds of all rows in registers otherwise.
-    const int key = min(tile->key + item_key(x, 0), a->kv_len);
-    const int begin = tile->row + a->band_begin - key;
-    const int end = tile->row + a->band_end - key;
+    const int row = w->first_row + w->y, key = min(first_key + item_key(w->x, 0), a->kv_len);
+    const int begin = row + a->band_begin - key;
+    const int end = row + a->band_end - key;
     const int last = a->kv_len - key;
+    const __global bias_t *bias = w->bias + min(row, a->q_len - 1) * a->bias.token + key * a->bias_key;
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
         const int down = r * ITEMS_Y;
-        const float base = BASE_FIRST ? 0.0f : score_base(m[down]);
+        const float base = BASE_FIRST ? 0.0f : score_base(w->m[down]);
 #pragma unroll
         for (int n = 0; n < KEYS; n++) {
             const int right = n * KEY_STEP;
-            if (!tile->partial || (right >= begin + down && right < min(end + down, last)))
-                s[r][n] = make_score(s[r][n], base, tile, tile->row + down, key + right, a);
+            if (full || (right >= begin + down && right < min(end + down, last)))
+                s[r][n] = make_score(s[r][n], base, bias + right * a->bias_key, a);
             else
                 s[r][n] = -INFINITY;
         }
+        // Rows beyond q_len have no bias; any other row's does for them.
+        bias += row + down + ITEMS_Y < a->q_len ? ITEMS_Y * a->bias.token : 0;
     }
 }
 
 // The largest score of the work-item. (fmax passes over NaN; a NaN score reaches its row through the
 // weights.)
-static inline float largest_score(float s[ROWS][KEYS])
+inlined float largest_score(float s[ROWS][KEYS])
 {
     float largest = s[0][0];
 #pragma unroll
@@ -518,11 +624,20 @@ static inline float largest_score(float s[ROWS][KEYS])
     return largest;
 }
 
+// Whether some row of the work-group needs the exact step. Behind it, nobody reads K any more.
+inlined int any_outgrown(float s[ROWS][KEYS], int anchored, const worker *w)
+{
+    if (!anchored || largest_score(s) > LAZY_LIMIT)
+        atomic_or(w->whole.outgrown, 1);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    return *w->whole.outgrown;
+}
+
 // The exact online-softmax step: each row's reference moves to its largest score so far, and what was
 // summed up shrinks accordingly. A row that has seen no key has m = SCORE_FLOOR, against which a forbidden
-// key weighs nothing and a floor score 1. p: the work-item's first row of P, as scratch.
-static inline void move_references(float s[ROWS][KEYS], __local float *m, float l[ROWS],
-                                   float4 o[ROWS][QUADS], __local float *p, int x)
+// key weighs nothing and a floor score 1. P is scratch here.
+inlined void move_references(float s[ROWS][KEYS], float l[ROWS], float4 o[ROWS][QUADS],
+                                   const worker *w)
 {
     float peak[ROWS];
 #pragma unroll
@@ -533,14 +648,14 @@ static inline void move_references(float s[ROWS][KEYS], __local float *m, float 
             s[r][n] = SCORE_FULL ? s[r][n] : settle_score(s[r][n]); // transform_score did it
             peak[r] = fmax(peak[r], s[r][n]);
         }
-        p[r * ITEMS_Y * P_PITCH + x] = peak[r];
+        w->p[r * ITEMS_Y * P_PITCH + w->x] = peak[r];
     }
     barrier(CLK_LOCAL_MEM_FENCE);
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
         for (int i = 0; i < ITEMS_X; i++)
-            peak[r] = fmax(peak[r], p[r * ITEMS_Y * P_PITCH + i]);
-        const float before = m[r * ITEMS_Y], base = score_base(before);
+            peak[r] = fmax(peak[r], w->p[r * ITEMS_Y * P_PITCH + i]);
+        const float before = w->m[r * ITEMS_Y], base = score_base(before);
         const float reference = fmax(before, base + peak[r]);
         const float shrink = EXP2(before - reference);
         peak[r] = reference;
@@ -553,19 +668,19 @@ static inline void move_references(float s[ROWS][KEYS], __local float *m, float 
             s[r][n] -= reference - base;
     }
     barrier(CLK_LOCAL_MEM_FENCE);
-    if (x == 0) {
+    if (w->x == 0) {
 #pragma unroll
         for (int r = 0; r < ROWS; r++)
-            m[r * ITEMS_Y] = peak[r];
+            w->m[r * ITEMS_Y] = peak[r];
     }
 }
 
-// p = exp2(s) to local memory, their sums to l. p: the work-item's first row.
-static inline void store_weights(__local float *p, float l[ROWS], float s[ROWS][KEYS], int x)
+// P = exp2(s), row sums to l.
+inlined void store_weights(float s[ROWS][KEYS], float l[ROWS], const worker *w)
 {
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
-        __local float *row = p + r * ITEMS_Y * P_PITCH + item_key(x, 0);
+        __local float *row = w->p + r * ITEMS_Y * P_PITCH + item_key(w->x, 0);
         float sum = 0.0f;
 #pragma unroll
         for (int n = 0; n < KEYS; n++) {
@@ -588,7 +703,7 @@ static inline void store_weights(__local float *p, float l[ROWS], float s[ROWS][
 
 // ---- Results ---------------------------------------------------------------------------------------------
 
-static inline void store_o(__global o_t *row, int column, int columns, float4 value, int aligned)
+inlined void store_o(__global o_t *row, int column, int columns, float4 value, int aligned)
 {
     if (aligned) {
         if (column < columns)
@@ -602,156 +717,83 @@ static inline void store_o(__global o_t *row, int column, int columns, float4 va
     }
 }
 
-// ---- The whole -------------------------------------------------------------------------------------------
-
-#if INTEL_SUBGROUP
-#define KERNEL_ATTRIBUTES                                                                                \
-    __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1), intel_reqd_sub_group_size(INTEL_SUBGROUP)))
-#else
-#define KERNEL_ATTRIBUTES __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1)))
-#endif
-
-// Both kernels, with `aligned` a constant: whether rows may be read and written in whole quads.
-static inline __attribute__((always_inline)) void
-forward(const __global q_t *q_base, const __global k_t *k_base, const __global v_t *v_base,
-        __global o_t *o_base, __global float *lse_base, const __global bias_t *bias_base,
-        const attention_args *a, const local_memory *local_, const int aligned)
+inlined void store_results(__global o_t *o_base, __global float *lse_base, const float l[ROWS],
+                                 float4 o[ROWS][QUADS], const worker *w, const work_place *place,
+                                 const attention_args *a, int aligned)
 {
-    const work_item item = this_work_item();
-    work_place place = place_of_group((int)get_group_id(1) + a->first_group, a);
-    place.q_tile = a->q_tiles - 1 - place.q_tile; // under a causal bound the long tiles go first
-    const int head_kv = place.head / a->heads_per_kv;
-    const int first_row = place.q_tile * BLOCK_Q;
-    const int last_row = min(first_row + BLOCK_Q, a->q_len) - 1;
-    const key_range keys = keys_of_rows(first_row, last_row, a->kv_len, a->band_begin, a->band_end);
-
-    const q_source q = {q_base + head_base(&a->q, place.batch, place.head), a->q.token, last_row,
-                        a->head_dim_qk, aligned};
-    const k_source k = {k_base + head_base(&a->k, place.batch, head_kv), a->k.token, keys.end - 1,
-                        a->head_dim_qk, aligned};
-    const v_source v = {v_base + head_base(&a->v, place.batch, head_kv), a->v.token, keys.end - 1,
-                        a->head_dim_v, aligned};
-    const float scale = SCORE_FULL ? a->scale : a->scale_log2;
-    score_tile tile;
-    tile.row = first_row + item.y;
-    tile.bias = bias_base + head_base(&a->bias, place.batch, place.head);
-
-    // Where this work-item's rows, keys and columns begin.
-    const __local q_cell *q_item = local_->q + item.y * Q_PITCH;
-    const __local k_cell *k_item = local_->k + k_slot(item_key(item.x, 0));
-    const __local v_cell *v_item = local_->v + item.x;
-    __local float *p_item = local_->p + item.y * P_PITCH;
-
-    __local float *m = local_->m + item.y;
-    float l[ROWS];
-    float4 o[ROWS][QUADS];
+    __global o_t *o_head = o_base + head_base(&a->o, place->batch, place->head);
 #pragma unroll
-    for (int r = 0; r < ROWS; r++) {
-        if (item.x == 0)
-            m[r * ITEMS_Y] = SCORE_FLOOR;
-        l[r] = 0.0f;
-#pragma unroll
-        for (int c = 0; c < QUADS; c++)
-            o[r][c] = (float4)(0.0f);
-    }
-
-    if (item.id == 0)
-        *local_->outgrown = 0;
-    if (keys.begin < keys.end) {
-        k_quad k_next[K_FETCHES];
-        fetch_k(k_next, &k, item.id, keys.begin, 0);
-        for (int piece = 0; piece < (Q_RESIDENT ? QK_PIECES : 1); piece++)
-            copy_q(local_->q + piece * QK_PIECE_QUADS, &q, item.id, first_row, piece * QK_PIECE, scale);
-        store_k(local_->k, k_next, &k, item.id, keys.begin, 0);
-    }
-    barrier(CLK_LOCAL_MEM_FENCE);
-
-    // for each tile of keys:
-    //     S = -m + Q K^T                       one piece of columns after the other
-    //     S = -inf where a row may not see a key
-    //     if some score outgrew its reference: m = row maximum; rescale l, O, S
-    //     P = exp2(S);  l += row sums of P
-    //     O += P V                             one piece of keys after the other
-    // O / l, and ln(sum exp) = m + ln l
-    for (int key = keys.begin; key < keys.end; key += BLOCK_K) {
-        float s[ROWS][KEYS];
-        const int anchored = begin_scores(s, m);
-        for (int piece = 1; piece < QK_PIECES; piece++) {
-            k_quad k_next[K_FETCHES];
-            fetch_k(k_next, &k, item.id, key, piece * QK_PIECE);
-            multiply_qk(s, q_item + (Q_RESIDENT ? (piece - 1) * QK_PIECE_QUADS : 0), k_item);
-            barrier(CLK_LOCAL_MEM_FENCE);
-            store_k(local_->k, k_next, &k, item.id, key, piece * QK_PIECE);
-            if (!Q_RESIDENT)
-                copy_q(local_->q, &q, item.id, first_row, piece * QK_PIECE, scale);
-            barrier(CLK_LOCAL_MEM_FENCE);
-        }
-        multiply_qk(s, q_item + (Q_RESIDENT ? (QK_PIECES - 1) * QK_PIECE_QUADS : 0), k_item);
-
-        tile.key = key;
-        tile.partial = !tile_is_full(first_row, last_row, key, key + BLOCK_K - 1, a->kv_len,
-                                     a->band_begin, a->band_end);
-        finish_scores(s, m, &tile, item.x, a);
-        if (!anchored || largest_score(s) > LAZY_LIMIT)
-            atomic_or(local_->outgrown, 1);
-        barrier(CLK_LOCAL_MEM_FENCE); // the flag is up to date, and nobody reads K any more
-
-        v_quad v_next[V_FETCHES];
-        fetch_v(v_next, &v, item.id, key);
-        if (*local_->outgrown)
-            move_references(s, m, l, o, p_item, item.x);
-        store_weights(p_item, l, s, item.x);
-        store_v(local_->v, v_next, &v, item.id, key);
-        barrier(CLK_LOCAL_MEM_FENCE);
-
-        for (int piece = 1; piece < V_PIECES; piece++) {
-            fetch_v(v_next, &v, item.id, key + piece * V_PIECE);
-            multiply_pv(o, p_item + (piece - 1) * V_PIECE, v_item);
-            barrier(CLK_LOCAL_MEM_FENCE);
-            store_v(local_->v, v_next, &v, item.id, key + piece * V_PIECE);
-            barrier(CLK_LOCAL_MEM_FENCE);
-        }
-        k_quad k_next[K_FETCHES];
-        fetch_k(k_next, &k, item.id, key + BLOCK_K, 0);
-        multiply_pv(o, p_item + (V_PIECES - 1) * V_PIECE, v_item);
-        if (item.id == 0)
-            *local_->outgrown = 0;
-        barrier(CLK_LOCAL_MEM_FENCE); // nobody reads P or V any more
-        store_k(local_->k, k_next, &k, item.id, key + BLOCK_K, 0);
-        if (!Q_RESIDENT)
-            copy_q(local_->q, &q, item.id, first_row, 0, scale);
-        barrier(CLK_LOCAL_MEM_FENCE);
-    }
-
-    // Each work-item summed the weights of its own keys.
-#pragma unroll
-    for (int r = 0; r < ROWS; r++)
-        p_item[r * ITEMS_Y * P_PITCH + item.x] = l[r];
+    for (int r = 0; r < ROWS; r++) // each work-item has summed the weights of its own keys
+        w->p[r * ITEMS_Y * P_PITCH + w->x] = l[r];
     barrier(CLK_LOCAL_MEM_FENCE);
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
-        const int row = first_row + item.y + r * ITEMS_Y;
+        const int row = w->first_row + w->y + r * ITEMS_Y;
         float sum = 0.0f;
         for (int i = 0; i < ITEMS_X; i++)
-            sum += p_item[r * ITEMS_Y * P_PITCH + i];
-        if (row <= last_row) {
-            const float inverse = sum == 0.0f ? 0.0f : 1.0f / sum; // a row without keys stays zero
-            __global o_t *o_row = o_base + head_base(&a->o, place.batch, place.head) + row * a->o.token;
+            sum += w->p[r * ITEMS_Y * P_PITCH + i];
+        const int empty = sum == 0.0f; // no key was allowed
+        const float inverse = 1.0f / sum;
+        if (row <= w->last_row) {
 #pragma unroll
             for (int c = 0; c < QUADS; c++)
-                store_o(o_row, 4 * (item.x + c * ITEMS_X), a->head_dim_v,
-                        sum == 0.0f ? (float4)(0.0f) : o[r][c] * inverse, aligned);
-            if (a->want_lse && item.x == 0)
-                lse_base[head_base(&a->lse, place.batch, place.head) + row * a->lse.token] =
-                    sum == 0.0f ? -INFINITY : (m[r * ITEMS_Y] + log2(sum)) * LN_2;
+                store_o(o_head + row * a->o.token, 4 * (w->x + c * ITEMS_X), a->head_dim_v,
+                        empty ? (float4)(0.0f) : o[r][c] * inverse, aligned);
+            if (a->want_lse && w->x == 0)
+                lse_base[head_base(&a->lse, place->batch, place->head) + row * a->lse.token] =
+                    empty ? -INFINITY : (w->m[r * ITEMS_Y] + log2(sum)) * LN_2;
         }
     }
+}
+
+// ---- The whole -------------------------------------------------------------------------------------------
+
+// Both kernels, with `aligned` a constant: whether rows may be read and written in whole quads.
+inlined void
+forward(const __global q_t *q, const __global k_t *k, const __global v_t *v, __global o_t *o_base,
+        __global float *lse_base, const __global bias_t *bias, const attention_args *a,
+        const local_memory *memory, const int aligned)
+{
+    work_place place = place_of_group((int)get_group_id(1) + a->first_group, a);
+    place.q_tile = a->q_tiles - 1 - place.q_tile; // under a causal bound the long tiles go first
+    const worker work = make_worker(a, memory, q, k, v, bias, &place, aligned);
+    const worker *w = &work;
+    float l[ROWS];
+    float4 o[ROWS][QUADS];
+    begin_rows(l, o, w);
+    load_first(w);
+
+    // for each tile of keys:
+    //     S = -m + Q K^T;  S = -inf where a row may not see a key
+    //     if some score outgrew its reference: m = row maximum; rescale l, O, S
+    //     P = exp2(S);  l += row sums of P
+    //     O += P V
+    // write O / l and ln(sum exp) = m + ln l
+    for (int key = w->keys.begin; key < w->keys.end; key += BLOCK_K) {
+        float s[ROWS][KEYS];
+        const int anchored = begin_scores(s, w);
+        add_q_k(s, w, key);
+        finish_scores(s, w, key, a);
+        const int outgrown = any_outgrown(s, anchored, w);
+
+        v_quad v_first[V_FETCHES]; // under way during exp2
+        fetch_v(v_first, &w->v, w->id, key);
+        if (outgrown)
+            move_references(s, l, o, w);
+        store_weights(s, l, w);
+        store_v(w->whole.v, v_first, &w->v, w->id, key);
+        barrier(CLK_LOCAL_MEM_FENCE);
+
+        add_p_v(o, w, key);
+    }
+    store_results(o_base, lse_base, l, o, w, &place, a, aligned);
+
     // PoCL 3.1 (2026-11-29) needs this: where the kernel skips a body with barriers, a condition at the very
     // end of that body is otherwise decided by the first work-item for all of them.
     barrier(CLK_LOCAL_MEM_FENCE);
 }
 
-__kernel KERNEL_ATTRIBUTES void
+__kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void
 forward_aligned(const __global q_t *restrict q, const __global k_t *restrict k,
                 const __global v_t *restrict v, __global o_t *restrict o, __global float *restrict lse,
                 const __global bias_t *restrict bias, attention_args args)
@@ -760,15 +802,15 @@ forward_aligned(const __global q_t *restrict q, const __global k_t *restrict k,
     __local float4 tile_memory[ROUND_UP_16(TILE_BYTES) / 16];
     __local float references[BLOCK_Q];
     __local int outgrown;
-    const local_memory local_ = {(__local q_cell *)q_memory, (__local k_cell *)tile_memory,
+    const local_memory memory = {(__local q_cell *)q_memory, (__local k_cell *)tile_memory,
                                  (__local float *)tile_memory,
                                  (__local v_cell *)(tile_memory + P_BYTES / 16), references,
                                  &outgrown};
     if ((int)get_group_id(1) < args.num_groups)
-        forward(q, k, v, o, lse, bias, &args, &local_, 1);
+        forward(q, k, v, o, lse, bias, &args, &memory, 1);
 }
 
-__kernel KERNEL_ATTRIBUTES void
+__kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void
 forward_any(const __global q_t *restrict q, const __global k_t *restrict k,
             const __global v_t *restrict v, __global o_t *restrict o, __global float *restrict lse,
             const __global bias_t *restrict bias, attention_args args)
@@ -777,10 +819,10 @@ forward_any(const __global q_t *restrict q, const __global k_t *restrict k,
     __local float4 tile_memory[ROUND_UP_16(TILE_BYTES) / 16];
     __local float references[BLOCK_Q];
     __local int outgrown;
-    const local_memory local_ = {(__local q_cell *)q_memory, (__local k_cell *)tile_memory,
+    const local_memory memory = {(__local q_cell *)q_memory, (__local k_cell *)tile_memory,
                                  (__local float *)tile_memory,
                                  (__local v_cell *)(tile_memory + P_BYTES / 16), references,
                                  &outgrown};
     if ((int)get_group_id(1) < args.num_groups)
-        forward(q, k, v, o, lse, bias, &args, &local_, 0);
+        forward(q, k, v, o, lse, bias, &args, &memory, 0);
 }

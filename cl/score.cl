@@ -33,7 +33,7 @@ static inline SCORE_T settle_score(SCORE_T score)
 static inline SCORE_T transform_score(SCORE_T score, SCORE_T bias, float softcap)
 {
     if (softcap > 0.0f)
-        score = softcap * tanh(score / softcap);
+        score = softcap * tanh(score * (1.0f / softcap));
     score += bias;
     // The floor comes before the change of units: the most negative float times log2(e) would be -inf.
     const SCORE_T floored = score < (SCORE_T)(-1e30f) ? (SCORE_T)(-1e30f) : score;

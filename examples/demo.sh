@@ -16,4 +16,5 @@ cmake --build build/demo -j "$(getconf _NPROCESSORS_ONLN)"
 clinfo -l
 build/demo/examples/online_softmax
 build/demo/examples/quickstart tests/data/minilm_layer0.safetensors
-build/demo/src/cli/clattn bench --preset paper --naive
+build/demo/src/cli/clattn bench --preset paper --naive \
+    --input tests/data/minilm_layer0.safetensors

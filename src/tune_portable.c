@@ -14,8 +14,8 @@
 
 typedef struct row {
     int32_t max_dim;    /* for head dim classes up to this, q.k's and v's */
-    int32_t device_kib; /* worth taking from this much local memory on: with less, too few work-groups
-                           share a multiprocessor, or a smaller row is as fast */
+    int32_t device_kib; /* worth taking from this much local memory on: what it needs, or more where two
+                           work-groups should share a multiprocessor */
     int32_t block_q, block_k;
     int32_t items_x, items_y;
     int32_t qk_piece; /* columns of K at a time */
@@ -28,36 +28,36 @@ typedef struct row {
  * memory, N = 8192, f16 / f32, 2026-11-29, where measured. The last row fits every device that has 16 KiB
  * and work-groups of 64. */
 static const row rows[] = {
-    /* dim KiB  block  items  piece, Q stays, V, pack */
+    /* dim, KiB, block, items, K columns, Q stays, V keys */
     {64, 176, 128, 64, 8, 16, WHOLE, 1, 64, ANY}, /* 44.1 / 43.9 */
-    {64, 60, 128, 32, 8, 16, WHOLE, 1, 32, ANY},  /* 42.2 */
-    {64, 40, 64, 48, 8, 8, WHOLE, 1, 24, ANY},    /* 40.4 */
-    {64, 30, 64, 32, 8, 8, WHOLE, 1, 16, ANY},    /* 39.9 */
-    {64, 15, 32, 16, 8, 8, WHOLE, 1, 16, ANY},    /* 32.8 / 33.6 */
+    {64, 61, 128, 32, 8, 16, WHOLE, 1, 32, ANY},  /* 42.2 */
+    {64, 37, 64, 48, 8, 8, WHOLE, 1, 24, ANY},    /* 40.4 */
+    {64, 31, 64, 32, 8, 8, WHOLE, 1, 16, ANY},    /* 39.9 */
+    {64, 16, 32, 16, 8, 8, WHOLE, 1, 16, ANY},    /* 32.8 / 33.6 */
 
     {96, 164, 128, 32, 8, 16, WHOLE, 1, 32, ANY}, /* 40.6 */
-    {96, 47, 64, 48, 8, 8, WHOLE, 1, 24, ANY},
-    {96, 25, 32, 32, 8, 8, WHOLE, 1, 16, ANY},
-    {96, 13, 16, 16, 8, 8, WHOLE, 1, 16, ANY},
+    {96, 48, 64, 48, 8, 8, WHOLE, 1, 24, ANY},
+    {96, 26, 32, 32, 8, 8, WHOLE, 1, 16, ANY},
+    {96, 14, 16, 16, 8, 8, WHOLE, 1, 16, ANY},
 
-    {128, 164, 128, 96, 16, 16, WHOLE, 1, 96, ONLY_16}, /* 43.7 */
-    {128, 164, 128, 96, 16, 16, WHOLE, 1, 48, ANY},     /* 43.1 with V whole, which spills under clang 19 */
-    {128, 58, 64, 48, 16, 8, WHOLE, 1, 24, ANY},    /* 41.0 */
-    {128, 42, 32, 48, 8, 8, WHOLE, 1, 24, ANY},     /* 36.3 */
-    {128, 25, 32, 32, 16, 4, WHOLE, 1, 16, PACK_KV},      /* 33.3 */
-    {128, 25, 32, 16, 8, 8, WHOLE, 1, 8, ANY},      /* 31.4 */
-    {128, 13, 32, 16, 8, 8, WHOLE, 1, 8, PACK_QKV},       /* 24.8 */
-    {128, 13, 16, 8, 8, 8, WHOLE, 1, 8, ANY},       /* 22.6 */
+    {128, 165, 128, 96, 16, 16, WHOLE, 1, 96, ONLY_16}, /* 43.7 */
+    {128, 165, 128, 96, 16, 16, WHOLE, 1, 48, ANY},     /* 43.1 with all 96, but that spills by clang 19 */
+    {128, 59, 64, 48, 16, 8, WHOLE, 1, 24, ANY},        /* 41.0 */
+    {128, 42, 32, 48, 8, 8, WHOLE, 1, 24, ANY},         /* 36.3 */
+    {128, 26, 32, 32, 16, 4, WHOLE, 1, 16, PACK_KV},    /* 33.3 */
+    {128, 25, 32, 16, 8, 8, WHOLE, 1, 8, ANY},          /* - / 31.4 */
+    {128, 13, 32, 16, 8, 8, WHOLE, 1, 8, PACK_QKV},     /* 24.8 */
+    {128, 14, 16, 8, 8, 8, WHOLE, 1, 8, ANY},           /* - / 22.6 */
 
-    {256, 132, 64, 128, 32, 8, WHOLE, 1, 32, PACK_KV}, /* 38.9 */
+    {256, 131, 64, 128, 32, 8, WHOLE, 1, 32, PACK_KV}, /* 38.9 */
     {256, 132, 64, 128, 32, 8, 128, 1, 32, ANY},
-    {256, 98, 64, 64, 16, 8, 96, 1, 16, ANY},
+    {256, 99, 64, 64, 16, 8, 96, 1, 16, ANY},
     {256, 49, 32, 32, 16, 8, WHOLE, 1, 16, PACK_KV}, /* 29.4 */
-    {256, 49, 32, 32, 16, 8, 128, 1, 8, ANY},
+    {256, 50, 32, 32, 16, 8, 128, 1, 8, ANY},
     {256, 25, 32, 16, 16, 8, WHOLE, 1, 8, PACK_QKV}, /* 21.3 */
     {256, 20, 32, 16, 16, 8, 64, 0, 8, ANY},
     {256, 13, 16, 8, 8, 8, WHOLE, 1, 4, PACK_QKV}, /* 16.2 */
-    {256, 9, 16, 8, 8, 8, 64, 0, 4, ANY},
+    {256, 10, 16, 8, 8, 8, 64, 0, 4, ANY},
 
     {576, 124, 32, 128, 32, 8, 96, 1, 16, ANY},
     {576, 100, 32, 64, 16, 16, 64, 1, 8, ANY},
@@ -65,6 +65,27 @@ static const row rows[] = {
     {576, 25, 16, 32, 16, 8, 64, 0, 8, ANY},
     {576, 12, 8, 16, 8, 8, 32, 0, 4, ANY},
 };
+
+/* Come first on Intel's GPUs, whose compiler spills when a work-item owns eight rows (ocloc of Debian 12,
+ * acm-g10): four rows, and the large register file all the same. Unmeasured. */
+#define INTEL_OPTIONS " -cl-intel-256-GRF-per-thread"
+static const row intel_rows[] = {
+    {64, 31, 64, 32, 8, 16, WHOLE, 1, 16, ANY},
+    {96, 41, 64, 32, 8, 16, WHOLE, 1, 16, ANY},
+    {128, 51, 64, 32, 16, 16, WHOLE, 1, 16, ANY},
+    {128, 26, 32, 32, 16, 8, WHOLE, 1, 16, PACK_KV},
+    {128, 25, 32, 16, 16, 8, WHOLE, 1, 8, ANY},
+};
+
+#define ROWS ((int)(sizeof rows / sizeof *rows))
+#define INTEL_ROWS ((int)(sizeof intel_rows / sizeof *intel_rows))
+
+/* On a CPU local memory is nothing but cached memory, and a large tile gains nothing but a long compile:
+ * rows for more than this are passed over. */
+#define CPU_KIB 16
+
+/* Softcap and bias need registers of their own: with them, larger tiles spill. */
+#define SCORE_FULL_BLOCK (64 * 64)
 
 /* The widest piece of at most `piece` columns that divides the head dim; both are multiples of 32. */
 static int32_t piece_of(int32_t head_dim, int32_t piece)
@@ -97,8 +118,11 @@ static int fits(const row *r, uint64_t bytes, const clattn__device *device,
     const size_t work_items = (size_t)(r->items_x * r->items_y);
     const int is_16_bit = shape->dtype_k != CLATTN_DTYPE_F32 && shape->dtype_v != CLATTN_DTYPE_F32 &&
                           (r->storage != PACK_QKV || shape->dtype_q != CLATTN_DTYPE_F32);
+    const int is_cpu = (device->type & CL_DEVICE_TYPE_CPU) != 0;
     return shape->dim_qk_class <= r->max_dim && shape->dim_v_class <= r->max_dim &&
            shape->dim_v_class / 4 % r->items_x == 0 && (r->storage == ANY || is_16_bit) &&
+           (!is_cpu || r->device_kib <= CPU_KIB) &&
+           (!shape->score_full || r->block_q * r->block_k <= SCORE_FULL_BLOCK) &&
            (uint64_t)r->device_kib * 1024 <= device->local_bytes && bytes <= device->local_bytes &&
            work_items <= device->max_work_group && work_items <= device->max_work_items_0;
 }
@@ -106,8 +130,9 @@ static int fits(const row *r, uint64_t bytes, const clattn__device *device,
 int clattn__tile_portable(clattn__tile *out, const clattn__device *device,
                           const clattn__kernel_shape *shape, int index)
 {
-    const row *const end = rows + sizeof rows / sizeof *rows;
-    for (const row *r = rows; r < end; r++) {
+    const int is_intel = (device->type & CL_DEVICE_TYPE_GPU) != 0 && strstr(device->vendor, "Intel") != NULL;
+    for (int i = is_intel ? -INTEL_ROWS : 0; i < ROWS; i++) {
+        const row *r = i < 0 ? &intel_rows[INTEL_ROWS + i] : &rows[i];
         const int32_t qk_piece = piece_of(shape->dim_qk_class, r->qk_piece);
         const uint64_t bytes = local_bytes(r, qk_piece, shape);
         if (!fits(r, bytes, device, shape) || index-- > 0)
@@ -118,11 +143,13 @@ int clattn__tile_portable(clattn__tile *out, const clattn__device *device,
         out->local_bytes = bytes;
         snprintf(out->options, sizeof out->options,
                  "-DBLOCK_Q=%d -DBLOCK_K=%d -DITEMS_X=%d -DITEMS_Y=%d -DQK_PIECE=%d -DQ_RESIDENT=%d "
-                 "-DV_PIECE=%d -DPACK_Q=%d -DPACK_KV=%d",
+                 "-DV_PIECE=%d -DPACK_Q=%d -DPACK_KV=%d%s",
                  (int)r->block_q, (int)r->block_k, (int)r->items_x, (int)r->items_y, (int)qk_piece,
-                 (int)r->q_resident, (int)r->v_piece, r->storage == PACK_QKV, r->storage >= PACK_KV);
-        snprintf(out->label, sizeof out->label, "%dx%d, %dx%d work-items%s", (int)r->block_q,
+                 (int)r->q_resident, (int)r->v_piece, r->storage == PACK_QKV, r->storage >= PACK_KV,
+                 is_intel ? INTEL_OPTIONS : "");
+        snprintf(out->label, sizeof out->label, "%dx%d, %dx%d work-items%s%s", (int)r->block_q,
                  (int)r->block_k, (int)r->items_x, (int)r->items_y,
+                 r->storage >= PACK_KV ? ", 16-bit tiles" : "",
                  qk_piece < shape->dim_qk_class ? ", head dim in pieces" : "");
         return 1;
     }

@@ -204,10 +204,7 @@ static int check_names(const safetensors_file *file, const char *name) {
 }
 
 static int read_dtype(case_tensor *t, const safetensors_tensor *source, const char *name) {
-    t->dtype = strcmp(source->dtype, "F32") == 0    ? CLATTN_DTYPE_F32
-               : strcmp(source->dtype, "F16") == 0  ? CLATTN_DTYPE_F16
-               : strcmp(source->dtype, "BF16") == 0 ? CLATTN_DTYPE_BF16
-                                                    : 0;
+    t->dtype = dtype_from_safetensors_name(source->dtype);
     if (!t->dtype)
         return cli_fail(CLI_USAGE, "%.200s: tensor '%s' is %s; expected F32, F16 or BF16", name,
                         source->name, source->dtype);
@@ -386,9 +383,7 @@ int case_from_inputs(attention_case *out, const case_inputs *in, const call_opti
     if (in->bias) {
         safetensors_tensor bias = {
             "bias",
-            in->dtype_bias == CLATTN_DTYPE_F32   ? "F32"
-            : in->dtype_bias == CLATTN_DTYPE_F16 ? "F16"
-                                                 : "BF16",
+            dtype_safetensors_name(in->dtype_bias),
             4,
             {in->bias_dim[0], in->bias_dim[1], in->bias_dim[2], in->bias_dim[3]},
             in->bias,
@@ -457,10 +452,6 @@ reference_call case_reference(const attention_case *c) {
     return call;
 }
 
-static const char *file_dtype(int32_t dtype) {
-    return dtype == CLATTN_DTYPE_F32 ? "F32" : dtype == CLATTN_DTYPE_F16 ? "F16" : "BF16";
-}
-
 int case_save(const attention_case *c, const char *path, uint64_t local_bytes) {
     safetensors_tensor tensors[TENSOR_BIAS + 1];
     size_t count = 0;
@@ -471,7 +462,7 @@ int case_save(const attention_case *c, const char *path, uint64_t local_bytes) {
         safetensors_tensor *out = &tensors[count++];
         memset(out, 0, sizeof *out);
         out->name = tensor_names[i];
-        out->dtype = file_dtype(t->dtype);
+        out->dtype = dtype_safetensors_name(t->dtype);
         out->rank = t->rank;
         int64_t elements = 1;
         for (int axis = 0; axis < t->rank; axis++) {

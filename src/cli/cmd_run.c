@@ -126,9 +126,7 @@ static int write_output(const run_options *o, const attention_case *c, const uns
         const case_tensor *t = &c->tensor[outputs[i]];
         safetensors_tensor *out = &tensors[count++];
         out->name = tensor_names[outputs[i]];
-        out->dtype = t->dtype == CLATTN_DTYPE_F32   ? "F32"
-                     : t->dtype == CLATTN_DTYPE_F16 ? "F16"
-                                                    : "BF16";
+        out->dtype = dtype_safetensors_name(t->dtype);
         out->rank = t->rank;
         memcpy(out->shape, t->shape, sizeof t->shape);
         out->data = i == 0 ? (const void *)values : (const void *)lse;

@@ -22,6 +22,19 @@ int32_t dtype_from_name(const char *name) {
     return 0;
 }
 
+static const char *const safetensors_names[] = {"", "F32", "F16", "BF16"};
+
+const char *dtype_safetensors_name(int32_t dtype) {
+    return safetensors_names[dtype];
+}
+
+int32_t dtype_from_safetensors_name(const char *name) {
+    for (int32_t dtype = CLATTN_DTYPE_F32; dtype <= CLATTN_DTYPE_BF16; dtype++)
+        if (strcmp(name, safetensors_names[dtype]) == 0)
+            return dtype;
+    return 0;
+}
+
 static uint32_t bits_of(float value) {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);

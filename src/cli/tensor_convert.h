@@ -9,6 +9,10 @@ size_t dtype_size(int32_t dtype);          /* CLATTN_DTYPE_*; bytes of an elemen
 const char *dtype_name(int32_t dtype);     /* "f32", "f16", "bf16" */
 int32_t dtype_from_name(const char *name); /* 0: none of them */
 
+/* As the safetensors format spells them: "F32", "F16", "BF16". */
+const char *dtype_safetensors_name(int32_t dtype);
+int32_t dtype_from_safetensors_name(const char *name); /* 0: none of them */
+
 float f16_to_f32(uint16_t bits);
 uint16_t f32_to_f16(float value); /* round to nearest even, as vstore_half_rte */
 float bf16_to_f32(uint16_t bits);

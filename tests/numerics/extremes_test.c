@@ -271,6 +271,28 @@ static void test_jumping_scores(void **state) {
     }
 }
 
+/* Two keys, of which one counts: o is a plain function of their distance, so that an error of the
+ * exponential shows undiluted. */
+static void test_two_keys(void **state) {
+    call_spec spec = plain(state);
+    call_data data;
+    spec.q_len = 500;
+    spec.kv_len = 2;
+    spec.scale = 1;
+    data_create(&data, &spec);
+    for (int64_t key = 0; key < 2; key++) {
+        set_row(&data, TENSOR_V, 0, key, (float)key);
+        set_row(&data, TENSOR_K, 0, key, 0);
+        view_store(&data.view[TENSOR_K], 0, 0, key, 0, -(float)key);
+    }
+    for (int64_t i = 0; i < spec.q_len; i++) {
+        set_row(&data, TENSOR_Q, 0, i, 0);
+        view_store(&data.view[TENSOR_Q], 0, 0, i, 0, (float)(i - 50) / 32);
+    }
+    run_and_verify(&data);
+    data_destroy(&data);
+}
+
 /* Numbers below the normal range of the type count as what they are (f16), or at worst as 0. */
 static void test_subnormal_numbers(void **state) {
     const int32_t dtype = dtype_of(state);
@@ -438,6 +460,7 @@ static const extreme extremes[] = {
     EXTREME(test_large_keys),
     EXTREME(test_huge_scores),
     EXTREME(test_jumping_scores),
+    EXTREME(test_two_keys),
     EXTREME(test_subnormal_numbers),
     EXTREME(test_scores_below_the_floor),
     EXTREME(test_rows_that_see_nothing),

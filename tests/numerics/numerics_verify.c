@@ -11,16 +11,17 @@
 
 #define UNIT_FLOAT 0x1p-24
 
-/* Units of float32 without a fault: the exponential of a path may be off by 4, and sums and rounded
- * arguments add to that. */
-#define FLOOR_UNITS 16
+/* In units of float32; numerics_verify.h says what for. */
+#define SUM_UNITS 8
+#define SCORE_UNITS 2
 #define TANH_UNITS 5
+#define LSE_UNITS 16
 
 typedef struct expectation {
     double *o, *lse; /* float64 */
     float *naive_o, *naive_lse;
     double largest_v;
-    double largest_lse;                /* of plain rows */
+    double size;                       /* of scores and lse, of plain rows; at least 1 */
     double tolerance_o, tolerance_lse; /* of plain rows */
 } expectation;
 
@@ -63,17 +64,34 @@ static double largest_error(const double *exact, const float *naive, int64_t cou
     return most;
 }
 
-static double largest_value(const tensor_view *v) {
+static double squared(double value) {
+    return value * value;
+}
+
+/* The largest root mean square of a tensor's rows; what is no number counts as 0. With `each`, the
+ * largest single element instead. */
+static double largest_row(const tensor_view *view, int each) {
     double most = 0;
-    for (int64_t b = 0; b < v->size[0]; b++)
-        for (int64_t h = 0; h < v->size[1]; h++)
-            for (int64_t j = 0; j < v->size[2]; j++)
-                for (int64_t c = 0; c < v->size[3]; c++) {
-                    const double value = fabs((double)view_load(v, b, h, j, c));
-                    if (isfinite(value) && value > most)
-                        most = value;
+    for (int64_t b = 0; b < view->size[0]; b++)
+        for (int64_t h = 0; h < view->size[1]; h++)
+            for (int64_t j = 0; j < view->size[2]; j++) {
+                double sum = 0;
+                for (int64_t c = 0; c < view->size[3]; c++) {
+                    const double value = (double)view_load(view, b, h, j, c);
+                    const double square = isfinite(value) ? squared(value) : 0;
+                    sum = each ? fmax(sum, square) : sum + square / (double)view->size[3];
                 }
-    return most;
+                most = fmax(most, sum);
+            }
+    return sqrt(most);
+}
+
+/* How large scores are before softcap and bias: what rows of random numbers come to. */
+static double size_of_scores(const call_data *data) {
+    const double dim = (double)data->spec.head_dim_qk;
+    const double scale = data->spec.scale != 0 ? fabs((double)data->spec.scale) : 1 / sqrt(dim);
+    return scale * sqrt(dim) * largest_row(&data->view[TENSOR_Q], 0) *
+           largest_row(&data->view[TENSOR_K], 0);
 }
 
 /* Rows with scores beyond all measure (at the floor of -1e30, say) are not to loosen what is asked
@@ -85,11 +103,11 @@ static int is_plain(double lse) {
 /* The errors of lse and its size, over plain rows. */
 static void measure_lse(expectation *e, int64_t rows, double *naive_error) {
     *naive_error = 0;
-    e->largest_lse = 1;
+    e->size = 1;
     for (int64_t row = 0; row < rows; row++)
         if (is_plain(e->lse[row])) {
             *naive_error = fmax(*naive_error, fabs(e->lse[row] - (double)e->naive_lse[row]));
-            e->largest_lse = fmax(e->largest_lse, fabs(e->lse[row]));
+            e->size = fmax(e->size, fabs(e->lse[row]));
         }
 }
 
@@ -100,11 +118,15 @@ static void set_tolerance(expectation *e, const call_data *data) {
     const double tanh_floor = TANH_UNITS * UNIT_FLOAT * (double)spec->softcap;
     double naive_error;
     measure_lse(e, rows, &naive_error);
-    e->largest_v = largest_value(&data->view[TENSOR_V]);
-    e->tolerance_o = 2 * largest_error(e->o, e->naive_o, elements) +
-                     ((FLOOR_UNITS + e->largest_lse) * UNIT_FLOAT + tanh_floor) * e->largest_v +
-                     unit_of(spec->dtype_o) * largest(e->o, elements) + least_of(spec->dtype_o);
-    e->tolerance_lse = 2 * naive_error + FLOOR_UNITS * UNIT_FLOAT * e->largest_lse + tanh_floor;
+    const double scores = size_of_scores(data);
+    if (is_plain(scores))
+        e->size = fmax(e->size, scores);
+    e->largest_v = largest_row(&data->view[TENSOR_V], 1);
+    e->tolerance_o =
+        2 * largest_error(e->o, e->naive_o, elements) +
+        ((SUM_UNITS + SCORE_UNITS * e->size) * UNIT_FLOAT + tanh_floor) * e->largest_v +
+        unit_of(spec->dtype_o) * largest(e->o, elements) + least_of(spec->dtype_o);
+    e->tolerance_lse = 2 * naive_error + LSE_UNITS * UNIT_FLOAT * e->size + tanh_floor;
 }
 
 /* What a row's own lse adds, if it is larger than those of plain rows. At the floor weights are
@@ -112,11 +134,11 @@ static void set_tolerance(expectation *e, const call_data *data) {
 static double extra_o(const expectation *e, double lse) {
     return is_plain(lse) || !isfinite(lse) || lse < -0.9e30
                ? 0
-               : fmin(fabs(lse) * UNIT_FLOAT, 1) * e->largest_v;
+               : fmin(SCORE_UNITS * fabs(lse) * UNIT_FLOAT, 1) * e->largest_v;
 }
 
 static double extra_lse(double lse) {
-    return is_plain(lse) || !isfinite(lse) ? 0 : FLOOR_UNITS * UNIT_FLOAT * fabs(lse);
+    return is_plain(lse) || !isfinite(lse) ? 0 : LSE_UNITS * UNIT_FLOAT * fabs(lse);
 }
 
 /* ---- Expectation ---- */

@@ -6,17 +6,19 @@
  * the rule stricter. lse is float32 on every path and held against the same computation.
  *
  * The floor is what a computation without any fault may be off, where the naive one is exact by
- * luck (one key, say). With u = 2^-24:
+ * luck (one key, say). With u = 2^-24, and S the size of scores, max(1, max|lse|, scale * sqrt(dim)
+ * * rms(q) * rms(k)):
  *
- *   o:   16 u * max|v|             the exponential and the sums in float32
- *        + u * max|lse| * max|v|   large scores (lse tells their size) are rounded once more, to
- *                                  log2 units
+ *   o:   8 u * max|v|              the exponential and the sums in float32
+ *        + 2 u * S * max|v|        scores are rounded once more in the scaled q, and in log2 units
  *        + 5 u * softcap * max|v|  OpenCL lets tanh be off by 5 units
  *        + unit(o) * max|o|        one rounding to the type of o
  *        + least(o)                its smallest step
- *   lse: 16 u * max(1, max|lse|) + 5 u * softcap
+ *   lse: 16 u * S                  likewise; 16-bit q and k give the naive one exact products, but
+ *                                  not a kernel that scales q first
+ *        + 5 u * softcap
  *
- * max|lse| is that of rows with |lse| < 1e6; a row with a larger one adds its own, for itself only.
+ * Rows with |lse| beyond 1e6 are not counted in S; each adds its own, for itself only.
  */
 #ifndef CLATTN_NUMERICS_VERIFY_H
 #define CLATTN_NUMERICS_VERIFY_H
