@@ -270,7 +270,7 @@ inlined void copy_k(__local k_cell *cells, const k_source *k, int id, int first_
 }
 
 inlined void fetch_k(k_quad fetched[K_FETCHES], const k_source *k, int id, int first_row,
-                           int first_column)
+                     int first_column)
 {
     if (!k->aligned)
         return;
@@ -285,7 +285,7 @@ inlined void fetch_k(k_quad fetched[K_FETCHES], const k_source *k, int id, int f
 }
 
 inlined void store_k(__local k_cell *cells, const k_quad fetched[K_FETCHES], const k_source *k, int id,
-                           int first_row, int first_column)
+                     int first_row, int first_column)
 {
     if (!k->aligned) {
         copy_k(cells, k, id, first_row, first_column);
@@ -331,7 +331,7 @@ inlined void fetch_v(v_quad fetched[V_FETCHES], const v_source *v, int id, int f
 }
 
 inlined void store_v(__local v_cell *cells, const v_quad fetched[V_FETCHES], const v_source *v, int id,
-                           int first_row)
+                     int first_row)
 {
     if (!v->aligned) {
         copy_v(cells, v, id, first_row);
@@ -371,8 +371,8 @@ typedef struct worker {
 } worker;
 
 inlined worker make_worker(const attention_args *a, const local_memory *memory, const __global q_t *q,
-                                 const __global k_t *k, const __global v_t *v,
-                                 const __global bias_t *bias, const work_place *place, int aligned)
+                           const __global k_t *k, const __global v_t *v,
+                           const __global bias_t *bias, const work_place *place, int aligned)
 {
     worker w;
     w.id = (int)get_local_id(0);
@@ -581,7 +581,7 @@ inlined float make_score(float product, float base, const __global bias_t *bias,
 // From products to scores. Keys that the row may not see get -inf, whatever the product there: a NaN in K
 // at such a key goes no further.
 inlined void finish_scores(float s[ROWS][KEYS], const worker *w, int first_key,
-                                 const attention_args *a)
+                           const attention_args *a)
 {
     const int full = tile_is_full(w->first_row, w->last_row, first_key, first_key + BLOCK_K - 1, a->kv_len,
                                   a->band_begin, a->band_end);
@@ -637,7 +637,7 @@ inlined int any_outgrown(float s[ROWS][KEYS], int anchored, const worker *w)
 // summed up shrinks accordingly. A row that has seen no key has m = SCORE_FLOOR, against which a forbidden
 // key weighs nothing and a floor score 1. P is scratch here.
 inlined void move_references(float s[ROWS][KEYS], float l[ROWS], float4 o[ROWS][QUADS],
-                                   const worker *w)
+                             const worker *w)
 {
     float peak[ROWS];
 #pragma unroll
@@ -656,16 +656,18 @@ inlined void move_references(float s[ROWS][KEYS], float l[ROWS], float4 o[ROWS][
         for (int i = 0; i < ITEMS_X; i++)
             peak[r] = fmax(peak[r], w->p[r * ITEMS_Y * P_PITCH + i]);
         const float before = w->m[r * ITEMS_Y], base = score_base(before);
-        const float reference = fmax(before, base + peak[r]);
-        const float shrink = EXP2(before - reference);
-        peak[r] = reference;
+        // What scores are lowered by: from these numbers, not from references, whose sum may be rounded by
+        // more than exp2 bears (scores beyond 1e9).
+        const float step = fmax(before - base, peak[r]);
+        const float shrink = EXP2(before - base - step);
+        peak[r] = base + step;
         l[r] *= shrink;
 #pragma unroll
         for (int c = 0; c < QUADS; c++)
             o[r][c] *= shrink;
 #pragma unroll
         for (int n = 0; n < KEYS; n++)
-            s[r][n] -= reference - base;
+            s[r][n] -= step;
     }
     barrier(CLK_LOCAL_MEM_FENCE);
     if (w->x == 0) {
@@ -718,8 +720,8 @@ inlined void store_o(__global o_t *row, int column, int columns, float4 value, i
 }
 
 inlined void store_results(__global o_t *o_base, __global float *lse_base, const float l[ROWS],
-                                 float4 o[ROWS][QUADS], const worker *w, const work_place *place,
-                                 const attention_args *a, int aligned)
+                           float4 o[ROWS][QUADS], const worker *w, const work_place *place,
+                           const attention_args *a, int aligned)
 {
     __global o_t *o_head = o_base + head_base(&a->o, place->batch, place->head);
 #pragma unroll

@@ -22,59 +22,60 @@ typedef struct row {
     int32_t q_resident;
     int32_t v_piece; /* keys of V at a time */
     int32_t storage;
+    int32_t unroll; /* of the inner loops, on NVIDIA; elsewhere it costs registers and stays 1 */
 } row;
 
 /* Best first for each head dim: the first that fits is taken. TFLOP/s on an H200 limited to that much local
  * memory, N = 8192, f16 / f32, 2026-11-29, where measured. The last row fits every device that has 16 KiB
  * and work-groups of 64. */
 static const row rows[] = {
-    /* dim, KiB, block, items, K columns, Q stays, V keys */
-    {64, 176, 128, 64, 8, 16, WHOLE, 1, 64, ANY}, /* 44.1 / 43.9 */
-    {64, 61, 128, 32, 8, 16, WHOLE, 1, 32, ANY},  /* 42.2 */
-    {64, 37, 64, 48, 8, 8, WHOLE, 1, 24, ANY},    /* 40.4 */
-    {64, 31, 64, 32, 8, 8, WHOLE, 1, 16, ANY},    /* 39.9 */
-    {64, 16, 32, 16, 8, 8, WHOLE, 1, 16, ANY},    /* 32.8 / 33.6 */
+    /* dim, KiB, block, items, K columns, Q stays, V keys, storage, unroll */
+    {64, 176, 128, 64, 8, 16, WHOLE, 1, 64, ANY, 2}, /* 44.1 / 43.9 */
+    {64, 61, 128, 32, 8, 16, WHOLE, 1, 32, ANY, 1},  /* 42.2 */
+    {64, 37, 64, 48, 8, 8, WHOLE, 1, 24, ANY, 1},    /* 40.4 */
+    {64, 31, 64, 32, 8, 8, WHOLE, 1, 16, ANY, 4},    /* 39.9 */
+    {64, 16, 32, 16, 8, 8, WHOLE, 1, 16, ANY, 2},    /* 32.8 / 33.6 */
 
-    {96, 164, 128, 32, 8, 16, WHOLE, 1, 32, ANY}, /* 40.6 */
-    {96, 48, 64, 48, 8, 8, WHOLE, 1, 24, ANY},
-    {96, 26, 32, 32, 8, 8, WHOLE, 1, 16, ANY},
-    {96, 14, 16, 16, 8, 8, WHOLE, 1, 16, ANY},
+    {96, 164, 128, 32, 8, 16, WHOLE, 1, 32, ANY, 1}, /* 40.6 */
+    {96, 48, 64, 48, 8, 16, WHOLE, 1, 24, ANY, 1},
+    {96, 26, 32, 32, 8, 8, WHOLE, 1, 16, ANY, 1},
+    {96, 14, 16, 16, 8, 8, WHOLE, 1, 16, ANY, 1},
 
-    {128, 165, 128, 96, 16, 16, WHOLE, 1, 96, ONLY_16}, /* 43.7 */
-    {128, 165, 128, 96, 16, 16, WHOLE, 1, 48, ANY},     /* 43.1 with all 96, but that spills by clang 19 */
-    {128, 59, 64, 48, 16, 8, WHOLE, 1, 24, ANY},        /* 41.0 */
-    {128, 42, 32, 48, 8, 8, WHOLE, 1, 24, ANY},         /* 36.3 */
-    {128, 26, 32, 32, 16, 4, WHOLE, 1, 16, PACK_KV},    /* 33.3 */
-    {128, 25, 32, 16, 8, 8, WHOLE, 1, 8, ANY},          /* - / 31.4 */
-    {128, 13, 32, 16, 8, 8, WHOLE, 1, 8, PACK_QKV},     /* 24.8 */
-    {128, 14, 16, 8, 8, 8, WHOLE, 1, 8, ANY},           /* - / 22.6 */
+    {128, 165, 128, 96, 16, 16, WHOLE, 1, 96, ONLY_16, 4}, /* 43.7 */
+    {128, 141, 128, 96, 16, 16, WHOLE, 1, 48, ANY, 4},     /* 43.1 with all 96, but that spills by clang 19 */
+    {128, 59, 64, 48, 16, 8, WHOLE, 1, 24, ANY, 2},        /* 41.0 */
+    {128, 42, 32, 48, 8, 8, WHOLE, 1, 24, ANY, 1},         /* 36.3 */
+    {128, 26, 32, 32, 16, 4, WHOLE, 1, 16, PACK_KV, 2},    /* 33.3 */
+    {128, 25, 32, 16, 8, 8, WHOLE, 1, 8, ANY, 4},          /* - / 31.4 */
+    {128, 13, 32, 16, 8, 8, WHOLE, 1, 8, PACK_QKV, 2},     /* 24.8 */
+    {128, 14, 16, 8, 8, 8, WHOLE, 1, 8, ANY, 2},           /* - / 22.6 */
 
-    {256, 131, 64, 128, 32, 8, WHOLE, 1, 32, PACK_KV}, /* 38.9 */
-    {256, 132, 64, 128, 32, 8, 128, 1, 32, ANY},
-    {256, 99, 64, 64, 16, 8, 96, 1, 16, ANY},
-    {256, 49, 32, 32, 16, 8, WHOLE, 1, 16, PACK_KV}, /* 29.4 */
-    {256, 50, 32, 32, 16, 8, 128, 1, 8, ANY},
-    {256, 25, 32, 16, 16, 8, WHOLE, 1, 8, PACK_QKV}, /* 21.3 */
-    {256, 20, 32, 16, 16, 8, 64, 0, 8, ANY},
-    {256, 13, 16, 8, 8, 8, WHOLE, 1, 4, PACK_QKV}, /* 16.2 */
-    {256, 10, 16, 8, 8, 8, 64, 0, 4, ANY},
+    {256, 131, 64, 128, 32, 8, WHOLE, 1, 32, PACK_KV, 1}, /* 38.9 */
+    {256, 132, 64, 128, 32, 8, 128, 1, 32, ANY, 1},
+    {256, 99, 64, 64, 16, 8, 96, 1, 16, ANY, 1},
+    {256, 49, 32, 32, 16, 8, WHOLE, 1, 16, PACK_KV, 1}, /* 29.4 */
+    {256, 50, 32, 32, 16, 8, 128, 1, 8, ANY, 1},
+    {256, 25, 32, 16, 16, 8, WHOLE, 1, 8, PACK_QKV, 1}, /* 21.3 */
+    {256, 20, 32, 16, 16, 8, 64, 0, 8, ANY, 1},
+    {256, 13, 16, 8, 8, 8, WHOLE, 1, 4, PACK_QKV, 1}, /* 16.2 */
+    {256, 10, 16, 8, 8, 8, 64, 0, 4, ANY, 1},
 
-    {576, 124, 32, 128, 32, 8, 96, 1, 16, ANY},
-    {576, 100, 32, 64, 16, 16, 64, 1, 8, ANY},
-    {576, 57, 16, 32, 16, 8, 64, 1, 8, ANY},
-    {576, 25, 16, 32, 16, 8, 64, 0, 8, ANY},
-    {576, 12, 8, 16, 8, 8, 32, 0, 4, ANY},
+    {576, 124, 32, 128, 32, 8, 96, 1, 16, ANY, 1},
+    {576, 100, 32, 64, 16, 16, 64, 1, 8, ANY, 1},
+    {576, 57, 16, 32, 16, 8, 64, 1, 8, ANY, 1},
+    {576, 25, 16, 32, 16, 8, 64, 0, 8, ANY, 1},
+    {576, 12, 8, 16, 8, 8, 32, 0, 4, ANY, 1},
 };
 
 /* Come first on Intel's GPUs, whose compiler spills when a work-item owns eight rows (ocloc of Debian 12,
  * acm-g10): four rows, and the large register file all the same. Unmeasured. */
 #define INTEL_OPTIONS " -cl-intel-256-GRF-per-thread"
 static const row intel_rows[] = {
-    {64, 31, 64, 32, 8, 16, WHOLE, 1, 16, ANY},
-    {96, 41, 64, 32, 8, 16, WHOLE, 1, 16, ANY},
-    {128, 51, 64, 32, 16, 16, WHOLE, 1, 16, ANY},
-    {128, 26, 32, 32, 16, 8, WHOLE, 1, 16, PACK_KV},
-    {128, 25, 32, 16, 16, 8, WHOLE, 1, 8, ANY},
+    {64, 31, 64, 32, 8, 16, WHOLE, 1, 16, ANY, 1},
+    {96, 41, 64, 32, 8, 16, WHOLE, 1, 16, ANY, 1},
+    {128, 51, 64, 32, 16, 16, WHOLE, 1, 16, ANY, 1},
+    {128, 26, 32, 32, 16, 8, WHOLE, 1, 16, PACK_KV, 1},
+    {128, 25, 32, 16, 16, 8, WHOLE, 1, 8, ANY, 1},
 };
 
 #define ROWS ((int)(sizeof rows / sizeof *rows))
@@ -130,7 +131,10 @@ static int fits(const row *r, uint64_t bytes, const clattn__device *device,
 int clattn__tile_portable(clattn__tile *out, const clattn__device *device,
                           const clattn__kernel_shape *shape, int index)
 {
-    const int is_intel = (device->type & CL_DEVICE_TYPE_GPU) != 0 && strstr(device->vendor, "Intel") != NULL;
+    /* By platform: other compilers for Intel's GPUs (Mesa's) neither spill so nor know the options. */
+    const int is_intel =
+        (device->type & CL_DEVICE_TYPE_GPU) != 0 && strstr(device->platform, "Intel") != NULL;
+    const int is_nvidia = strstr(device->vendor, "NVIDIA") != NULL;
     for (int i = is_intel ? -INTEL_ROWS : 0; i < ROWS; i++) {
         const row *r = i < 0 ? &intel_rows[INTEL_ROWS + i] : &rows[i];
         const int32_t qk_piece = piece_of(shape->dim_qk_class, r->qk_piece);
@@ -143,10 +147,10 @@ int clattn__tile_portable(clattn__tile *out, const clattn__device *device,
         out->local_bytes = bytes;
         snprintf(out->options, sizeof out->options,
                  "-DBLOCK_Q=%d -DBLOCK_K=%d -DITEMS_X=%d -DITEMS_Y=%d -DQK_PIECE=%d -DQ_RESIDENT=%d "
-                 "-DV_PIECE=%d -DPACK_Q=%d -DPACK_KV=%d%s",
+                 "-DV_PIECE=%d -DPACK_Q=%d -DPACK_KV=%d -DUNROLL=%d%s",
                  (int)r->block_q, (int)r->block_k, (int)r->items_x, (int)r->items_y, (int)qk_piece,
                  (int)r->q_resident, (int)r->v_piece, r->storage == PACK_QKV, r->storage >= PACK_KV,
-                 is_intel ? INTEL_OPTIONS : "");
+                 is_nvidia ? (int)r->unroll : 1, is_intel ? INTEL_OPTIONS : "");
         snprintf(out->label, sizeof out->label, "%dx%d, %dx%d work-items%s%s", (int)r->block_q,
                  (int)r->block_k, (int)r->items_x, (int)r->items_y,
                  r->storage >= PACK_KV ? ", 16-bit tiles" : "",

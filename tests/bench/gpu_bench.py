@@ -81,10 +81,11 @@ def main():
     parser.add_argument("--device", default="")
     parser.add_argument("--length", type=int, default=8192)
     parser.add_argument("--json", help="also write all figures to this file")
+    parser.add_argument("--quick-check", action="store_true", help="check a few programs only")
     options = parser.parse_args()
     select = ["--device", options.device] if options.device else []
     clattn([options.clattn, "info"] + select)
-    clattn([options.clattn, "check"] + select)
+    clattn([options.clattn, "check"] + (["--quick"] if options.quick_check else []) + select)
 
     backends = torch_backends()
     cases = [(dtype, head_dim, causal, local) for local in (0, 32768) for dtype in ("f16", "f32", "bf16")

@@ -4,8 +4,9 @@
  * Under this layer every build succeeds, every kernel takes every argument, and a launch is a
  * marker.
  *
- * CLATTN_ISA_VENDOR in the environment replaces CL_DEVICE_VENDOR, so that tiles and options for a
- * vendor are the ones printed. The local memory size comes from clattn's own --local-memory. */
+ * CLATTN_ISA_VENDOR in the environment makes the device a GPU of that vendor and platform, so that
+ * tiles and options for it are the ones printed. The local memory size comes from clattn's own
+ * --local-memory. */
 #include <CL/cl.h>
 #include <CL/cl_layer.h>
 
@@ -32,9 +33,20 @@ static cl_int answer(const void *fact, size_t fact_size, size_t size, void *valu
 static cl_int CL_API_CALL get_device_info(cl_device_id device, cl_device_info what, size_t size,
                                           void *value, size_t *size_ret) {
     const char *vendor = getenv("CLATTN_ISA_VENDOR");
+    const cl_device_type type = CL_DEVICE_TYPE_GPU;
     if (what == CL_DEVICE_VENDOR && vendor)
         return answer(vendor, strlen(vendor) + 1, size, value, size_ret);
+    if (what == CL_DEVICE_TYPE && vendor)
+        return answer(&type, sizeof type, size, value, size_ret);
     return next->clGetDeviceInfo(device, what, size, value, size_ret);
+}
+
+static cl_int CL_API_CALL get_platform_info(cl_platform_id platform, cl_platform_info what,
+                                            size_t size, void *value, size_t *size_ret) {
+    const char *vendor = getenv("CLATTN_ISA_VENDOR");
+    if (what == CL_PLATFORM_NAME && vendor)
+        return answer(vendor, strlen(vendor) + 1, size, value, size_ret);
+    return next->clGetPlatformInfo(platform, what, size, value, size_ret);
 }
 
 static cl_program CL_API_CALL create_program_with_source(cl_context context, cl_uint count,
@@ -146,6 +158,7 @@ CL_API_ENTRY cl_int CL_API_CALL clInitLayer(cl_uint num_entries, const cl_icd_di
     const size_t bytes = num_entries * sizeof(void *);
     next = target;
     memcpy(&layer, target, bytes < sizeof layer ? bytes : sizeof layer);
+    layer.clGetPlatformInfo = get_platform_info;
     layer.clGetDeviceInfo = get_device_info;
     layer.clCreateProgramWithSource = create_program_with_source;
     layer.clCreateProgramWithBinary = create_program_with_binary;

@@ -423,10 +423,17 @@ static void add_dims(grid *out, const type_choice *types, head_dims dims) {
             add_group(out, types, dims, full);
 }
 
+/* Of the mixed choices, every second one is left out when programs are to be saved. */
+static int is_chosen(size_t index) {
+    const type_choice *types = &type_choices[index];
+    const int saves = options.half && !options.all && types->types == TYPES_MIXED;
+    return (types->types & options.types) != 0 && !(saves && index % 2 == 0);
+}
+
 static void list_groups(grid *out) {
     for (size_t i = 0; i < sizeof type_choices / sizeof *type_choices; i++) {
         const type_choice *types = &type_choices[i];
-        if ((types->types & options.types) == 0)
+        if (!is_chosen(i))
             continue;
         if (types->dims.qk != 0)
             add_dims(out, types, types->dims);
