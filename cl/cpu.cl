@@ -65,8 +65,8 @@ typedef SCORE_INT_T int_v;
 typedef struct query_panel {
     float_v q[HEAD_DIM_QK][PANEL_VECTORS]; // Q^T, scaled
     float_v o[HEAD_DIM_V][PANEL_VECTORS];  // O^T, relative to max; not yet there without has_keys
-    float_v max[PANEL_VECTORS];            // of the scores so far, in log2 units; at least SCORE_FLOOR
-    float_v sum[PANEL_VECTORS];            // of exp2(score - max)
+    float_v max[PANEL_VECTORS];            // of the scores so far; at least SCORE_FLOOR
+    float_v sum[PANEL_VECTORS];            // of exp(score - max)
     int has_keys; // whether some block has been added
     int first_row;
     int last_row; // that exists
@@ -197,7 +197,7 @@ INLINE void store_outputs(query_panel *panel, __global o_t *o, __global float *l
     UNROLL for (int v = 0; v < PANEL_VECTORS; v++) {
         const float_v sum = panel->sum[v];
         factors[v] = sum == 0.0f ? (float_v)(0.0f) : 1.0f / sum;
-        log_sums[v] = sum == 0.0f ? (float_v)(-INFINITY) : panel->max[v] * LN_2 + log(sum);
+        log_sums[v] = sum == 0.0f ? (float_v)(-INFINITY) : panel->max[v] * SCORE_TO_NATURAL + log(sum);
     }
     const float *factor = (const float *)factors, *log_sum = (const float *)log_sums;
     for (int lane = 0; lane < rows; lane += 4) {
@@ -304,14 +304,14 @@ INLINE void score_panel(float_v (*scores)[PANEL_VECTORS], float_v new_max[PANEL_
     }
 }
 
-// P = exp2(S - new_max) in place; rescale: what the sum and O so far are to be multiplied by.
+// P = exp(S - new_max) in place; rescale: what the sum and O so far are to be multiplied by.
 INLINE void softmax_panel(float_v (*scores)[PANEL_VECTORS], float_v rescale[PANEL_VECTORS],
                           query_panel *panel, const float_v new_max[PANEL_VECTORS], key_range keys)
 {
     float_v sum[PANEL_VECTORS];
     int at_floor = 0;
     UNROLL for (int v = 0; v < PANEL_VECTORS; v++) {
-        rescale[v] = exp2_of_negative(panel->max[v] - new_max[v]);
+        rescale[v] = exp2_of_negative((panel->max[v] - new_max[v]) * SCORE_TO_LOG2);
         panel->max[v] = new_max[v];
         sum[v] = 0.0f;
         at_floor |= any_lane(new_max[v] <= (float_v)(SCORE_FLOOR));
@@ -325,7 +325,7 @@ INLINE void softmax_panel(float_v (*scores)[PANEL_VECTORS], float_v rescale[PANE
 
     for (int j = keys.begin; j < keys.end; j++)
         UNROLL for (int v = 0; v < PANEL_VECTORS; v++) {
-            scores[j][v] = exp2_of_negative(scores[j][v] - new_max[v]);
+            scores[j][v] = exp2_of_negative((scores[j][v] - new_max[v]) * SCORE_TO_LOG2);
             sum[v] += scores[j][v];
         }
     UNROLL for (int v = 0; v < PANEL_VECTORS; v++)

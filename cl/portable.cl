@@ -62,8 +62,9 @@
 #ifndef EXP2
 #define EXP2 native_exp2
 #endif
+#define WEIGHT(difference) EXP2((difference) * SCORE_TO_LOG2)
 
-// A score may exceed its row's reference by this (in log2 units) before the reference moves. Any value far
+// A score may exceed its row's reference by this before the reference moves. Any value far
 // from float's 127 and above the usual drift does.
 #define LAZY_LIMIT 16.0f
 
@@ -659,7 +660,7 @@ inlined void move_references(float s[ROWS][KEYS], float l[ROWS], float4 o[ROWS][
         // What scores are lowered by: from these numbers, not from references, whose sum may be rounded by
         // more than exp2 bears (scores beyond 1e9).
         const float step = fmax(before - base, peak[r]);
-        const float shrink = EXP2(before - base - step);
+        const float shrink = WEIGHT(before - base - step);
         peak[r] = base + step;
         l[r] *= shrink;
 #pragma unroll
@@ -677,7 +678,7 @@ inlined void move_references(float s[ROWS][KEYS], float l[ROWS], float4 o[ROWS][
     }
 }
 
-// P = exp2(s), row sums to l.
+// P = exp(s), row sums to l.
 inlined void store_weights(float s[ROWS][KEYS], float l[ROWS], const worker *w)
 {
 #pragma unroll
@@ -686,7 +687,7 @@ inlined void store_weights(float s[ROWS][KEYS], float l[ROWS], const worker *w)
         float sum = 0.0f;
 #pragma unroll
         for (int n = 0; n < KEYS; n++) {
-            s[r][n] = EXP2(s[r][n]);
+            s[r][n] = WEIGHT(s[r][n]);
             sum += s[r][n];
         }
         l[r] += sum;
@@ -743,7 +744,7 @@ inlined void store_results(__global o_t *o_base, __global float *lse_base, const
                         empty ? (float4)(0.0f) : o[r][c] * inverse, aligned);
             if (a->want_lse && w->x == 0)
                 lse_base[head_base(&a->lse, place->batch, place->head) + row * a->lse.token] =
-                    empty ? -INFINITY : (w->m[r * ITEMS_Y] + log2(sum)) * LN_2;
+                    empty ? -INFINITY : w->m[r * ITEMS_Y] * SCORE_TO_NATURAL + log(sum);
         }
     }
 }
@@ -768,7 +769,7 @@ forward(const __global q_t *q, const __global k_t *k, const __global v_t *v, __g
     // for each tile of keys:
     //     S = -m + Q K^T;  S = -inf where a row may not see a key
     //     if some score outgrew its reference: m = row maximum; rescale l, O, S
-    //     P = exp2(S);  l += row sums of P
+    //     P = exp(S);  l += row sums of P
     //     O += P V
     // write O / l and ln(sum exp) = m + ln l
     for (int key = w->keys.begin; key < w->keys.end; key += BLOCK_K) {

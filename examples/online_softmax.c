@@ -95,7 +95,6 @@ int main(void)
     for (int i = 0; i < QUERIES; i++)
         for (int d = 0; d < HEAD_DIM; d++)
             worst = fmax(worst, fabs(naive[i][d] - flash[i][d]));
-    printf("scores stored: naive %d, online %d; largest difference %.1e\n", QUERIES * KEYS, BLOCK_K,
-           worst);
+    printf("scores stored: naive %d, online %d; largest difference %.1e\n", QUERIES * KEYS, BLOCK_K, worst);
     return worst < 1e-13 ? 0 : 1;
 }

@@ -91,8 +91,8 @@ int main(int argc, char **argv)
     clattn_tensor tensors[4];
     for (int i = 0; i < 4; i++) {
         const safetensors_tensor *like = in[i < 3 ? i : 0]; /* o is shaped like q, but f32 */
-        cl_mem buffer = i < 3 ? clCreateBuffer(cl, CL_MEM_READ_ONLY | CL_MEM_COPY_HOST_PTR,
-                                               like->bytes, (void *)like->data, &code)
+        cl_mem buffer = i < 3 ? clCreateBuffer(cl, CL_MEM_READ_ONLY | CL_MEM_COPY_HOST_PTR, like->bytes,
+                                               (void *)like->data, &code)
                               : clCreateBuffer(cl, CL_MEM_WRITE_ONLY, 2 * like->bytes, NULL, &code);
         check(code, "clCreateBuffer");
         tensors[i] = tensor_of(buffer, like->shape);
@@ -111,8 +111,8 @@ int main(int argc, char **argv)
     check(clEnqueueReadBuffer(queue, args.o.handle, CL_TRUE, 0, sizeof o, o, 1, &done, NULL),
           "clEnqueueReadBuffer");
     printf("%lld heads, %lld queries, %lld keys, head dim %d; o[0,0,0,:] = %.5f %.5f %.5f %.5f ...\n",
-           (long long)in[0]->shape[1], (long long)args.q_len, (long long)args.kv_len,
-           (int)desc.head_dim_qk, o[0], o[1], o[2], o[3]);
+           (long long)in[0]->shape[1], (long long)args.q_len, (long long)args.kv_len, (int)desc.head_dim_qk,
+           o[0], o[1], o[2], o[3]);
 
     clReleaseEvent(done);
     for (int i = 0; i < 4; i++)

@@ -78,8 +78,7 @@ extern "C" {
 #define CLATTN_VERSION_MAJOR 0
 #define CLATTN_VERSION_MINOR 1
 #define CLATTN_VERSION_PATCH 0
-#define CLATTN_VERSION                                                                                 \
-    (CLATTN_VERSION_MAJOR * 1000000u + CLATTN_VERSION_MINOR * 1000u + CLATTN_VERSION_PATCH)
+#define CLATTN_VERSION (CLATTN_VERSION_MAJOR * 1000000u + CLATTN_VERSION_MINOR * 1000u + CLATTN_VERSION_PATCH)
 
 /* The version of the library linked in, as CLATTN_VERSION counts. */
 CLATTN_API uint32_t clattn_version(void);
@@ -145,14 +144,14 @@ typedef struct clattn_context_options {
     uint64_t max_work_per_launch;
 } clattn_context_options;
 
-#define CLATTN_CONTEXT_OPTIONS_INIT                                                                    \
-    { sizeof(clattn_context_options), 0, NULL, NULL, { NULL, NULL, NULL }, { NULL, NULL, NULL },       \
-      NULL, NULL, 0, 0 }
+/* clang-format off */
+#define CLATTN_CONTEXT_OPTIONS_INIT \
+    { sizeof(clattn_context_options), 0, NULL, NULL, { NULL, NULL, NULL }, { NULL, NULL, NULL }, NULL, NULL, 0, 0 }
+/* clang-format on */
 
 /* Creates the library's view of one device. `options` may be NULL. `device` must belong to `context`.
  * *out is set to NULL on failure. */
-CLATTN_API clattn_status clattn_context_create(clattn_context **out, cl_context context,
-                                               cl_device_id device,
+CLATTN_API clattn_status clattn_context_create(clattn_context **out, cl_context context, cl_device_id device,
                                                const clattn_context_options *options);
 CLATTN_API void clattn_context_release(clattn_context *context); /* NULL: nothing happens */
 
@@ -213,7 +212,9 @@ typedef struct clattn_plan_desc {
     int32_t path;          /* CLATTN_PATH_*: AUTO, or one to be forced */
 } clattn_plan_desc;
 
+/* clang-format off */
 #define CLATTN_PLAN_DESC_INIT { sizeof(clattn_plan_desc), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+/* clang-format on */
 
 /* Whether clattn_plan_create would accept the description, without compiling anything. On
  * CLATTN_UNSUPPORTED or CLATTN_INVALID_ARGUMENT the reason is copied to `why` (may be NULL), cut to
@@ -263,7 +264,9 @@ typedef struct clattn_tensor {
     uint64_t reserved2[2];
 } clattn_tensor;
 
+/* clang-format off */
 #define CLATTN_TENSOR_INIT { 0, 0, NULL, 0, { 0, 0, 0, 0 }, { 0, 0 } }
+/* clang-format on */
 
 /* The shape of a call, for size queries. */
 typedef struct clattn_bounds {
@@ -274,7 +277,9 @@ typedef struct clattn_bounds {
     int64_t kv_len;
 } clattn_bounds;
 
+/* clang-format off */
 #define CLATTN_BOUNDS_INIT { sizeof(clattn_bounds), 0, 0, 0, 0 }
+/* clang-format on */
 
 typedef struct clattn_forward_args {
     uint32_t struct_size;
@@ -296,10 +301,11 @@ typedef struct clattn_forward_args {
     float softcap; /* > 0 with CLATTN_FEATURE_SOFTCAP, otherwise 0 */
 } clattn_forward_args;
 
-#define CLATTN_FORWARD_ARGS_INIT                                                                       \
-    { sizeof(clattn_forward_args), 0, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT,      \
-      CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, 0, 0, 0, 0, 0,   \
-      0, 0.0f, 0.0f }
+/* clang-format off */
+#define CLATTN_FORWARD_ARGS_INIT \
+    { sizeof(clattn_forward_args), 0, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, \
+      CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, 0, 0, 0, 0, 0, 0, 0.0f, 0.0f }
+/* clang-format on */
 
 /* Bytes of workspace that a forward call with these bounds needs. Reads no buffer; grows with each
  * bound. Both paths of this version need none: *bytes is 0 and args.workspace stays empty. */

@@ -21,8 +21,7 @@ static uint64_t checksum(const char *key, const unsigned char *binary, size_t si
     return clattn__hash(clattn__hash(CLATTN__HASH_START, key, strlen(key)), binary, size);
 }
 
-const unsigned char *clattn__cache_load(clattn_context *context, const char *key, void **entry,
-                                        size_t *size)
+const unsigned char *clattn__cache_load(clattn_context *context, const char *key, void **entry, size_t *size)
 {
     const clattn_cache_hooks *cache = &context->cache;
     *entry = NULL;
@@ -52,8 +51,7 @@ const unsigned char *clattn__cache_load(clattn_context *context, const char *key
     return NULL;
 }
 
-void clattn__cache_store(clattn_context *context, const char *key, const unsigned char *binary,
-                         size_t size)
+void clattn__cache_store(clattn_context *context, const char *key, const unsigned char *binary, size_t size)
 {
     entry_head head = {{0}, size, checksum(key, binary, size), {0}};
     if (context->cache.store == NULL)

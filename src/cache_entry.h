@@ -7,11 +7,9 @@
 
 /* The binary stored under `key`, or NULL. The caller releases *entry by the context's allocator; the
  * binary lies inside it. */
-const unsigned char *clattn__cache_load(clattn_context *context, const char *key, void **entry,
-                                        size_t *size);
+const unsigned char *clattn__cache_load(clattn_context *context, const char *key, void **entry, size_t *size);
 
 /* Failing to store is no error: the program is built again next time. */
-void clattn__cache_store(clattn_context *context, const char *key, const unsigned char *binary,
-                         size_t size);
+void clattn__cache_store(clattn_context *context, const char *key, const unsigned char *binary, size_t size);
 
 #endif

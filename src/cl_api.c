@@ -10,10 +10,10 @@ clattn_status clattn__cl_load(clattn__cl *out, void *(*get_proc)(void *, const c
     if (get_proc != NULL) {
         /* A function pointer comes back as void *; POSIX and Windows both guarantee the conversion,
          * and the copy keeps ISO C content. */
-#define CLATTN__CL_FETCH(name)                                                                     \
-    {                                                                                              \
-        void *address = get_proc(user, #name);                                                     \
-        memcpy(&out->name, &address, sizeof address);                                              \
+#define CLATTN__CL_FETCH(name)                        \
+    {                                                 \
+        void *address = get_proc(user, #name);        \
+        memcpy(&out->name, &address, sizeof address); \
     }
         CLATTN__CL_FUNCTIONS(CLATTN__CL_FETCH)
 #undef CLATTN__CL_FETCH
@@ -24,8 +24,8 @@ clattn_status clattn__cl_load(clattn__cl *out, void *(*get_proc)(void *, const c
 #undef CLATTN__CL_LINK
 #endif
     }
-#define CLATTN__CL_PRESENT(name)                                                                   \
-    if (out->name == NULL && *missing == NULL)                                                     \
+#define CLATTN__CL_PRESENT(name)               \
+    if (out->name == NULL && *missing == NULL) \
         *missing = #name;
     CLATTN__CL_FUNCTIONS(CLATTN__CL_PRESENT)
 #undef CLATTN__CL_PRESENT

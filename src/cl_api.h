@@ -7,31 +7,31 @@
 
 #include <CL/cl_icd.h>
 
-#define CLATTN__CL_FUNCTIONS(X)                                                                        \
-    X(clGetPlatformInfo)                                                                                \
-    X(clRetainContext)                                                                                 \
-    X(clReleaseContext)                                                                                \
-    X(clGetContextInfo)                                                                                \
-    X(clRetainDevice)                                                                                  \
-    X(clReleaseDevice)                                                                                 \
-    X(clGetDeviceInfo)                                                                                 \
-    X(clCreateCommandQueue)                                                                            \
-    X(clGetCommandQueueInfo)                                                                           \
-    X(clReleaseCommandQueue)                                                                           \
-    X(clFinish)                                                                                        \
-    X(clGetMemObjectInfo)                                                                              \
-    X(clCreateProgramWithSource)                                                                       \
-    X(clCreateProgramWithBinary)                                                                       \
-    X(clBuildProgram)                                                                                  \
-    X(clGetProgramInfo)                                                                                \
-    X(clGetProgramBuildInfo)                                                                           \
-    X(clReleaseProgram)                                                                                \
-    X(clCreateKernel)                                                                                  \
-    X(clSetKernelArg)                                                                                  \
-    X(clGetKernelWorkGroupInfo)                                                                        \
-    X(clReleaseKernel)                                                                                 \
-    X(clEnqueueNDRangeKernel)                                                                          \
-    X(clEnqueueMarkerWithWaitList)                                                                     \
+#define CLATTN__CL_FUNCTIONS(X)    \
+    X(clGetPlatformInfo)           \
+    X(clRetainContext)             \
+    X(clReleaseContext)            \
+    X(clGetContextInfo)            \
+    X(clRetainDevice)              \
+    X(clReleaseDevice)             \
+    X(clGetDeviceInfo)             \
+    X(clCreateCommandQueue)        \
+    X(clGetCommandQueueInfo)       \
+    X(clReleaseCommandQueue)       \
+    X(clFinish)                    \
+    X(clGetMemObjectInfo)          \
+    X(clCreateProgramWithSource)   \
+    X(clCreateProgramWithBinary)   \
+    X(clBuildProgram)              \
+    X(clGetProgramInfo)            \
+    X(clGetProgramBuildInfo)       \
+    X(clReleaseProgram)            \
+    X(clCreateKernel)              \
+    X(clSetKernelArg)              \
+    X(clGetKernelWorkGroupInfo)    \
+    X(clReleaseKernel)             \
+    X(clEnqueueNDRangeKernel)      \
+    X(clEnqueueMarkerWithWaitList) \
     X(clReleaseEvent)
 
 typedef struct clattn__cl {

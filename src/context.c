@@ -69,8 +69,8 @@ clattn_status clattn_context_create(clattn_context **out, cl_context context, cl
             log.write = given->log;
             log.user = given->log_user;
         }
-        FORWARD_IF_ERROR(clattn__read_struct(&options, sizeof options, given, sizeof options,
-                                             WHERE, "options", &log));
+        FORWARD_IF_ERROR(
+            clattn__read_struct(&options, sizeof options, given, sizeof options, WHERE, "options", &log));
     }
     log.level = options.log_level != 0 ? options.log_level : CLATTN_LOG_WARNING;
     RETURN_ERROR_IF(out == NULL, &log, CLATTN_INVALID_ARGUMENT, WHERE ": out is NULL");
@@ -85,10 +85,8 @@ clattn_status clattn_context_create(clattn_context **out, cl_context context, cl
 
     clattn__cl cl;
     const char *missing;
-    RETURN_ERROR_IF(clattn__cl_load(&cl, options.get_proc, options.get_proc_user, &missing) !=
-                        CLATTN_SUCCESS,
-                    &log, CLATTN_UNSUPPORTED,
-                    WHERE ": OpenCL function %s was not found%s", missing,
+    RETURN_ERROR_IF(clattn__cl_load(&cl, options.get_proc, options.get_proc_user, &missing) != CLATTN_SUCCESS,
+                    &log, CLATTN_UNSUPPORTED, WHERE ": OpenCL function %s was not found%s", missing,
                     options.get_proc == NULL ? " (this library is not linked to a loader: set "
                                                "options.get_proc)"
                                              : " by options.get_proc");

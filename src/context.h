@@ -15,7 +15,7 @@ struct clattn_context {
     clattn_allocator allocator;
     clattn__log log;
     clattn_cache_hooks cache;
-    cl_context cl_context; /* retained */
+    cl_context cl_context;  /* retained */
     cl_device_id device_id; /* retained */
     clattn__device device;
     uint64_t max_work_per_launch; /* 0: no limit */

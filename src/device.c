@@ -9,8 +9,8 @@
 #define COMPUTE_CAPABILITY_MAJOR_NV 0x4000
 #define COMPUTE_CAPABILITY_MINOR_NV 0x4001
 
-static clattn_status read_info(const clattn__cl *cl, cl_device_id id, cl_device_info what,
-                               const char *name, void *out, size_t size, const clattn__log *log)
+static clattn_status read_info(const clattn__cl *cl, cl_device_id id, cl_device_info what, const char *name,
+                               void *out, size_t size, const clattn__log *log)
 {
     const cl_int code = cl->clGetDeviceInfo(id, what, size, out, NULL);
     if (code != CL_SUCCESS)
@@ -20,8 +20,8 @@ static clattn_status read_info(const clattn__cl *cl, cl_device_id id, cl_device_
 }
 
 /* Texts of any length are cut: they only name things. */
-static clattn_status read_text(const clattn__cl *cl, cl_device_id id, cl_device_info what,
-                               const char *name, char *out, size_t capacity, const clattn__log *log)
+static clattn_status read_text(const clattn__cl *cl, cl_device_id id, cl_device_info what, const char *name,
+                               char *out, size_t capacity, const clattn__log *log)
 {
     char text[4096] = "";
     size_t needed = 0;
@@ -60,7 +60,7 @@ static uint64_t nvidia_local_bytes(const clattn__cl *cl, cl_device_id id)
     const struct {
         cl_uint major, minor;
         uint64_t kib;
-    } table[] = {{7, 0, 95},  {7, 5, 63}, {8, 0, 162}, {8, 6, 98},   {8, 7, 162},
+    } table[] = {{7, 0, 95}, {7, 5, 63},  {8, 0, 162},  {8, 6, 98}, {8, 7, 162},
                  {8, 9, 98}, {9, 0, 226}, {10, 0, 226}, {12, 0, 98}};
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         if (table[i].major == major && table[i].minor == minor)
@@ -76,7 +76,7 @@ clattn_status clattn__device_read(clattn__device *out, const clattn__cl *cl, cl_
     size_t items[16] = {0}; /* the driver may have more than three axes */
     size_t items_size = 0;
     memset(out, 0, sizeof *out);
-#define READ(what, variable)                                                                       \
+#define READ(what, variable) \
     FORWARD_IF_ERROR(read_info(cl, id, what, #what, &(variable), sizeof(variable), log))
     READ(CL_DEVICE_TYPE, out->type);
     READ(CL_DEVICE_LOCAL_MEM_SIZE, local);
@@ -86,7 +86,7 @@ clattn_status clattn__device_read(clattn__device *out, const clattn__cl *cl, cl_
     if (cl->clGetDeviceInfo(id, CL_DEVICE_MAX_WORK_ITEM_SIZES, sizeof items, items, &items_size) !=
         CL_SUCCESS)
         items[0] = out->max_work_group;
-#define READ_TEXT(what, member)                                                                    \
+#define READ_TEXT(what, member) \
     FORWARD_IF_ERROR(read_text(cl, id, what, #what, out->member, sizeof out->member, log))
     READ_TEXT(CL_DEVICE_NAME, name);
     READ_TEXT(CL_DEVICE_VENDOR, vendor);

@@ -1,11 +1,11 @@
 #include "emit.h"
 
-cl_int clattn__set_arguments(const clattn__cl *cl, cl_kernel kernel,
-                             const cl_mem buffers[CLATTN__BUFFERS], const attention_args *args)
+cl_int clattn__set_arguments(const clattn__cl *cl, cl_kernel kernel, const cl_mem buffers[CLATTN__BUFFERS],
+                             const attention_args *args)
 {
     for (cl_uint i = 0; i < CLATTN__BUFFERS; i++) {
-        const cl_int code = cl->clSetKernelArg(kernel, i, sizeof(cl_mem),
-                                               buffers[i] != NULL ? &buffers[i] : NULL);
+        const cl_int code =
+            cl->clSetKernelArg(kernel, i, sizeof(cl_mem), buffers[i] != NULL ? &buffers[i] : NULL);
         if (code != CL_SUCCESS)
             return code;
     }
@@ -17,9 +17,9 @@ cl_int clattn__emit_kernel(clattn__emitter *emitter, cl_kernel kernel, size_t wo
     const size_t global[2] = {work_items, groups}, local[2] = {work_items, 1};
     const int first = emitter->last == NULL;
     cl_event event = NULL;
-    const cl_int code = emitter->cl->clEnqueueNDRangeKernel(
-        emitter->queue, kernel, 2, NULL, global, local, first ? emitter->num_wait : 1,
-        first ? emitter->wait : &emitter->last, &event);
+    const cl_int code = emitter->cl->clEnqueueNDRangeKernel(emitter->queue, kernel, 2, NULL, global, local,
+                                                            first ? emitter->num_wait : 1,
+                                                            first ? emitter->wait : &emitter->last, &event);
     if (code != CL_SUCCESS)
         return code;
     if (!first)
@@ -31,8 +31,8 @@ cl_int clattn__emit_kernel(clattn__emitter *emitter, cl_kernel kernel, size_t wo
 cl_int clattn__emit_end(clattn__emitter *emitter, cl_event *event)
 {
     if (emitter->last == NULL && event != NULL)
-        return emitter->cl->clEnqueueMarkerWithWaitList(emitter->queue, emitter->num_wait,
-                                                        emitter->wait, event);
+        return emitter->cl->clEnqueueMarkerWithWaitList(emitter->queue, emitter->num_wait, emitter->wait,
+                                                        event);
     if (event != NULL)
         *event = emitter->last;
     else if (emitter->last != NULL)

@@ -17,8 +17,8 @@ typedef struct clattn__emitter {
 enum { CLATTN__BUFFERS = 6 }; /* q, k, v, o, lse, bias */
 
 /* The arguments of every forward kernel, in order. A NULL buffer is passed as a null pointer. */
-cl_int clattn__set_arguments(const clattn__cl *cl, cl_kernel kernel,
-                             const cl_mem buffers[CLATTN__BUFFERS], const attention_args *args);
+cl_int clattn__set_arguments(const clattn__cl *cl, cl_kernel kernel, const cl_mem buffers[CLATTN__BUFFERS],
+                             const attention_args *args);
 
 /* `groups` work-groups of `work_items` each, numbered along the second axis: the first stays short, so
  * that no driver's limit or specialisation on grid width is met. */

@@ -25,12 +25,11 @@ enum { Q, K, V, O, LSE, BIAS, OPERANDS };
 
 /* ---- Tensors ---- */
 
-static clattn_status make_rows_contiguous(clattn_tensor *tensor, const char *name,
-                                          const clattn__log *log)
+static clattn_status make_rows_contiguous(clattn_tensor *tensor, const char *name, const clattn__log *log)
 {
     RETURN_ERROR_IF(tensor->stride[3] != 0 && tensor->stride[3] != 1, log, CLATTN_INVALID_ARGUMENT,
-                    WHERE ": %s.stride[3] = %lld; expected 1 (rows are contiguous), or 0 for short",
-                    name, (long long)tensor->stride[3]);
+                    WHERE ": %s.stride[3] = %lld; expected 1 (rows are contiguous), or 0 for short", name,
+                    (long long)tensor->stride[3]);
     tensor->stride[3] = 1;
     return CLATTN_SUCCESS;
 }
@@ -57,9 +56,9 @@ static int rows_are_disjoint(const operand *x)
     for (int round = 0; round < 4; round++) {
         int next = -1;
         for (int axis = 0; axis < 4; axis++)
-            if (!done[axis] && (next < 0 || x->tensor->stride[axis] < x->tensor->stride[next] ||
-                                (x->tensor->stride[axis] == x->tensor->stride[next] &&
-                                 x->size[axis] < x->size[next])))
+            if (!done[axis] &&
+                (next < 0 || x->tensor->stride[axis] < x->tensor->stride[next] ||
+                 (x->tensor->stride[axis] == x->tensor->stride[next] && x->size[axis] < x->size[next])))
                 next = axis;
         done[next] = 1;
         if (x->size[next] > 1 && x->tensor->stride[next] < span)
@@ -69,15 +68,13 @@ static int rows_are_disjoint(const operand *x)
     return 1;
 }
 
-static clattn_status check_kind(const clattn_tensor *tensor, const char *name,
-                                const clattn__log *log)
+static clattn_status check_kind(const clattn_tensor *tensor, const char *name, const clattn__log *log)
 {
     RETURN_ERROR_IF(tensor->mem_kind != CLATTN_MEM_BUFFER, log, CLATTN_UNSUPPORTED,
-                    WHERE ": %s.mem_kind = %d; expected CLATTN_MEM_BUFFER (0)", name,
-                    (int)tensor->mem_kind);
-    RETURN_ERROR_IF(tensor->reserved != 0 || tensor->reserved2[0] != 0 || tensor->reserved2[1] != 0,
-                    log, CLATTN_INVALID_ARGUMENT,
-                    WHERE ": %s has a reserved field that is not 0; expected 0", name);
+                    WHERE ": %s.mem_kind = %d; expected CLATTN_MEM_BUFFER (0)", name, (int)tensor->mem_kind);
+    RETURN_ERROR_IF(tensor->reserved != 0 || tensor->reserved2[0] != 0 || tensor->reserved2[1] != 0, log,
+                    CLATTN_INVALID_ARGUMENT, WHERE ": %s has a reserved field that is not 0; expected 0",
+                    name);
     return CLATTN_SUCCESS;
 }
 
@@ -116,9 +113,9 @@ static clattn_status check_operand(operand *x, const clattn_context *context)
                     x->name, (long long)t->stride[0], (long long)t->stride[1], (long long)t->stride[2]);
     x->begin = t->byte_offset;
     x->end = t->byte_offset + (uint64_t)elements * x->element;
-    FORWARD_IF_CL_ERROR(log, WHERE, "clGetMemObjectInfo",
-                        context->cl.clGetMemObjectInfo((cl_mem)t->handle, CL_MEM_SIZE, sizeof bytes,
-                                                       &bytes, NULL));
+    FORWARD_IF_CL_ERROR(
+        log, WHERE, "clGetMemObjectInfo",
+        context->cl.clGetMemObjectInfo((cl_mem)t->handle, CL_MEM_SIZE, sizeof bytes, &bytes, NULL));
     RETURN_ERROR_IF(x->end > bytes, log, CLATTN_BUFFER_TOO_SMALL,
                     WHERE ": %s: the buffer has %llu bytes; expected at least %llu for its offset, "
                           "strides and lengths",
@@ -145,18 +142,17 @@ static clattn_status check_overlap(const operand *operands, const clattn__log *l
 
 /* ---- Scalars ---- */
 
-static clattn_status check_length(const clattn__log *log, const char *where, const char *name,
-                                  int64_t value, int64_t most)
+static clattn_status check_length(const clattn__log *log, const char *where, const char *name, int64_t value,
+                                  int64_t most)
 {
     RETURN_ERROR_IF(value < 0 || value > most, log, CLATTN_INVALID_ARGUMENT,
-                    "%s: %s = %lld; expected 0 to %lld", where, name, (long long)value,
-                    (long long)most);
+                    "%s: %s = %lld; expected 0 to %lld", where, name, (long long)value, (long long)most);
     return CLATTN_SUCCESS;
 }
 
 /* batch * heads * tiles is a 32-bit group number inside a kernel. */
-static clattn_status check_lengths(const clattn_plan *plan, const char *where, int64_t batch,
-                                   int64_t q_len, int64_t kv_len)
+static clattn_status check_lengths(const clattn_plan *plan, const char *where, int64_t batch, int64_t q_len,
+                                   int64_t kv_len)
 {
     const clattn__log *log = &plan->context->log;
     const int32_t block_q = plan->program->tile.block_q;
@@ -164,8 +160,7 @@ static clattn_status check_lengths(const clattn_plan *plan, const char *where, i
     FORWARD_IF_ERROR(check_length(log, where, "q_len", q_len, CLATTN_MAX_LENGTH));
     FORWARD_IF_ERROR(check_length(log, where, "kv_len", kv_len, CLATTN_MAX_LENGTH));
     const int64_t tiles = (q_len + block_q - 1) / block_q;
-    RETURN_ERROR_IF(tiles > 0 && batch > INT32_MAX / plan->desc.heads_q / tiles, log,
-                    CLATTN_INVALID_ARGUMENT,
+    RETURN_ERROR_IF(tiles > 0 && batch > INT32_MAX / plan->desc.heads_q / tiles, log, CLATTN_INVALID_ARGUMENT,
                     "%s: batch = %lld, heads_q = %d, q_len = %lld; expected fewer than 2^31 query tiles "
                     "of %d rows",
                     where, (long long)batch, (int)plan->desc.heads_q, (long long)q_len, (int)block_q);
@@ -185,18 +180,15 @@ static clattn_status check_scalars(const clattn_plan *plan, const clattn_forward
                     log, CLATTN_INVALID_ARGUMENT,
                     WHERE ": softcap = %g; expected a finite number > 0, the plan has softcap take part",
                     (double)args->softcap);
-    RETURN_ERROR_IF((features & CLATTN_FEATURE_SOFTCAP) == 0 && args->softcap != 0.0f, log,
-                    CLATTN_INVALID_ARGUMENT,
-                    WHERE ": softcap = %g; expected 0, the plan's features leave it out",
-                    (double)args->softcap);
+    RETURN_ERROR_IF(
+        (features & CLATTN_FEATURE_SOFTCAP) == 0 && args->softcap != 0.0f, log, CLATTN_INVALID_ARGUMENT,
+        WHERE ": softcap = %g; expected 0, the plan's features leave it out", (double)args->softcap);
     if ((features & CLATTN_FEATURE_WINDOW) != 0) {
-        RETURN_ERROR_IF(args->window_left < -1 || args->window_right < -1, log,
-                        CLATTN_INVALID_ARGUMENT,
+        RETURN_ERROR_IF(args->window_left < -1 || args->window_right < -1, log, CLATTN_INVALID_ARGUMENT,
                         WHERE ": window = (%lld, %lld); expected each >= 0, or -1 for no bound",
                         (long long)args->window_left, (long long)args->window_right);
     } else {
-        RETURN_ERROR_IF(args->window_left != 0 || args->window_right != 0, log,
-                        CLATTN_INVALID_ARGUMENT,
+        RETURN_ERROR_IF(args->window_left != 0 || args->window_right != 0, log, CLATTN_INVALID_ARGUMENT,
                         WHERE ": window = (%lld, %lld); expected (0, 0), the plan's features leave it out",
                         (long long)args->window_left, (long long)args->window_right);
     }
@@ -216,14 +208,13 @@ static clattn_status check_queue(const clattn_plan *plan, cl_command_queue queue
     cl_device_id queue_device = NULL;
     RETURN_ERROR_IF(queue == NULL, log, CLATTN_INVALID_ARGUMENT, WHERE ": queue is NULL");
     FORWARD_IF_CL_ERROR(log, WHERE, "clGetCommandQueueInfo",
-                        context->cl.clGetCommandQueueInfo(queue, CL_QUEUE_CONTEXT,
-                                                          sizeof queue_context, &queue_context, NULL));
-    FORWARD_IF_CL_ERROR(log, WHERE, "clGetCommandQueueInfo",
-                        context->cl.clGetCommandQueueInfo(queue, CL_QUEUE_DEVICE, sizeof queue_device,
-                                                          &queue_device, NULL));
+                        context->cl.clGetCommandQueueInfo(queue, CL_QUEUE_CONTEXT, sizeof queue_context,
+                                                          &queue_context, NULL));
+    FORWARD_IF_CL_ERROR(
+        log, WHERE, "clGetCommandQueueInfo",
+        context->cl.clGetCommandQueueInfo(queue, CL_QUEUE_DEVICE, sizeof queue_device, &queue_device, NULL));
     RETURN_ERROR_IF(queue_context != context->cl_context || queue_device != context->device_id, log,
-                    CLATTN_INVALID_ARGUMENT,
-                    WHERE ": queue belongs to another %s than the plan",
+                    CLATTN_INVALID_ARGUMENT, WHERE ": queue belongs to another %s than the plan",
                     queue_context != context->cl_context ? "context" : "device");
     RETURN_ERROR_IF((num_wait == 0) != (wait == NULL), log, CLATTN_INVALID_ARGUMENT,
                     WHERE ": num_wait = %u and wait is %s; expected both or none", (unsigned)num_wait,
@@ -264,10 +255,9 @@ static int64_t saturating_add(int64_t a, int64_t b)
 static void set_band(attention_args *out, const clattn_plan_desc *desc, const clattn_forward_args *args)
 {
     const int64_t limit = CLATTN_MAX_LENGTH;
-    const int64_t offset = desc->position_mode == CLATTN_POSITION_BOTTOM_RIGHT
-                               ? args->kv_len - args->q_len
-                           : desc->position_mode == CLATTN_POSITION_TOP_LEFT ? 0
-                                                                             : args->q_offset;
+    const int64_t offset = desc->position_mode == CLATTN_POSITION_BOTTOM_RIGHT ? args->kv_len - args->q_len
+                           : desc->position_mode == CLATTN_POSITION_TOP_LEFT   ? 0
+                                                                               : args->q_offset;
     const int window = (desc->features & CLATTN_FEATURE_WINDOW) != 0;
     const int causal = (desc->features & CLATTN_FEATURE_CAUSAL) != 0;
     const int64_t left = window ? args->window_left : -1;
@@ -278,12 +268,11 @@ static void set_band(attention_args *out, const clattn_plan_desc *desc, const cl
     out->band_end = (cl_int)clamp(end, -limit, limit);
 }
 
-static void set_arguments(attention_args *out, const clattn_plan *plan,
-                          const clattn_forward_args *args, const operand *operands)
+static void set_arguments(attention_args *out, const clattn_plan *plan, const clattn_forward_args *args,
+                          const operand *operands)
 {
     const clattn_plan_desc *desc = &plan->desc;
-    const double scale =
-        args->scale != 0.0f ? (double)args->scale : 1.0 / sqrt((double)desc->head_dim_qk);
+    const double scale = args->scale != 0.0f ? (double)args->scale : 1.0 / sqrt((double)desc->head_dim_qk);
     memset(out, 0, sizeof *out);
     out->q = address_of(&operands[Q]);
     out->k = address_of(&operands[K]);
@@ -292,8 +281,7 @@ static void set_arguments(attention_args *out, const clattn_plan *plan,
     out->lse = address_of(&operands[LSE]);
     out->bias = address_of(&operands[BIAS]);
     out->bias_key = operands[BIAS].tensor->stride[3];
-    out->q_tiles = (cl_int)((args->q_len + plan->program->tile.block_q - 1) /
-                            plan->program->tile.block_q);
+    out->q_tiles = (cl_int)((args->q_len + plan->program->tile.block_q - 1) / plan->program->tile.block_q);
     out->heads_q = desc->heads_q;
     out->heads_per_kv = desc->heads_q / desc->heads_kv;
     out->q_len = (cl_int)args->q_len;
@@ -326,8 +314,7 @@ static int rows_are_aligned(const operand *x, const clattn__cl *cl)
     if (cl->clGetMemObjectInfo((cl_mem)t->handle, CL_MEM_FLAGS, sizeof flags, &flags, NULL) != CL_SUCCESS)
         return 0;
     if ((flags & CL_MEM_USE_HOST_PTR) != 0 &&
-        (cl->clGetMemObjectInfo((cl_mem)t->handle, CL_MEM_HOST_PTR, sizeof host, &host, NULL) !=
-             CL_SUCCESS ||
+        (cl->clGetMemObjectInfo((cl_mem)t->handle, CL_MEM_HOST_PTR, sizeof host, &host, NULL) != CL_SUCCESS ||
          (uintptr_t)host % group != 0))
         return 0;
     return 1;
@@ -374,8 +361,8 @@ static clattn_status launch(clattn_plan *plan, clattn__emitter *emitter, const o
     const int kernel = pick_kernel(plan, operands);
     clattn__say(log, CLATTN_LOG_DEBUG,
                 WHERE ": batch %lld, q_len %lld, kv_len %lld: %lld work-groups, at most %lld a launch",
-                (long long)args->batch, (long long)args->q_len, (long long)args->kv_len,
-                (long long)groups, (long long)most);
+                (long long)args->batch, (long long)args->q_len, (long long)args->kv_len, (long long)groups,
+                (long long)most);
     const char *failed = NULL;
     cl_int code = CL_SUCCESS;
     const cl_kernel instance = clattn__instance_take(plan->program, kernel);
@@ -388,8 +375,7 @@ static clattn_status launch(clattn_plan *plan, clattn__emitter *emitter, const o
             failed = "clSetKernelArg";
             break;
         }
-        code = clattn__emit_kernel(emitter, instance, (size_t)plan->program->tile.work_items,
-                                   (size_t)count);
+        code = clattn__emit_kernel(emitter, instance, (size_t)plan->program->tile.work_items, (size_t)count);
         if (code != CL_SUCCESS)
             failed = "clEnqueueNDRangeKernel";
     }
@@ -399,8 +385,8 @@ static clattn_status launch(clattn_plan *plan, clattn__emitter *emitter, const o
 }
 
 clattn_status clattn_enqueue_forward(clattn_plan *plan, cl_command_queue queue,
-                                     const clattn_forward_args *given, cl_uint num_wait,
-                                     const cl_event *wait, cl_event *event)
+                                     const clattn_forward_args *given, cl_uint num_wait, const cl_event *wait,
+                                     cl_event *event)
 {
     clattn_forward_args args;
     if (plan == NULL)
@@ -425,17 +411,47 @@ clattn_status clattn_enqueue_forward(clattn_plan *plan, cl_command_queue queue,
     const int want_lse = (desc->features & CLATTN_FEATURE_LSE) != 0;
     const int has_bias = (desc->features & CLATTN_FEATURE_BIAS) != 0;
     operand operands[OPERANDS] = {
-        {"q", &args.q, {batch, heads_q, q_len, desc->head_dim_qk}, clattn__dtype_size(desc->dtype_q), 0,
-         1, 0, 0},
-        {"k", &args.k, {batch, heads_kv, kv_len, desc->head_dim_qk}, clattn__dtype_size(desc->dtype_k),
-         0, 1, 0, 0},
-        {"v", &args.v, {batch, heads_kv, kv_len, desc->head_dim_v}, clattn__dtype_size(desc->dtype_v),
-         0, 1, 0, 0},
-        {"o", &args.o, {batch, heads_q, q_len, desc->head_dim_v}, clattn__dtype_size(desc->dtype_o), 1,
-         1, 0, 0},
+        {"q",
+         &args.q,
+         {batch, heads_q, q_len, desc->head_dim_qk},
+         clattn__dtype_size(desc->dtype_q),
+         0,
+         1,
+         0,
+         0},
+        {"k",
+         &args.k,
+         {batch, heads_kv, kv_len, desc->head_dim_qk},
+         clattn__dtype_size(desc->dtype_k),
+         0,
+         1,
+         0,
+         0},
+        {"v",
+         &args.v,
+         {batch, heads_kv, kv_len, desc->head_dim_v},
+         clattn__dtype_size(desc->dtype_v),
+         0,
+         1,
+         0,
+         0},
+        {"o",
+         &args.o,
+         {batch, heads_q, q_len, desc->head_dim_v},
+         clattn__dtype_size(desc->dtype_o),
+         1,
+         1,
+         0,
+         0},
         {"lse", &args.lse, {batch, heads_q, q_len, 1}, sizeof(float), 1, want_lse, 0, 0},
-        {"bias", &args.bias, {batch, heads_q, q_len, kv_len}, clattn__dtype_size(desc->dtype_bias), 0,
-         has_bias, 0, 0},
+        {"bias",
+         &args.bias,
+         {batch, heads_q, q_len, kv_len},
+         clattn__dtype_size(desc->dtype_bias),
+         0,
+         has_bias,
+         0,
+         0},
     };
     for (int i = 0; i < OPERANDS; i++)
         FORWARD_IF_ERROR(check_operand(&operands[i], context));
@@ -454,8 +470,7 @@ clattn_status clattn_enqueue_forward(clattn_plan *plan, cl_command_queue queue,
     return CLATTN_SUCCESS;
 }
 
-clattn_status clattn_forward_workspace(const clattn_plan *plan, const clattn_bounds *given,
-                                       size_t *bytes)
+clattn_status clattn_forward_workspace(const clattn_plan *plan, const clattn_bounds *given, size_t *bytes)
 {
     clattn_bounds bounds;
     if (plan == NULL)
@@ -466,10 +481,9 @@ clattn_status clattn_forward_workspace(const clattn_plan *plan, const clattn_bou
     FORWARD_IF_ERROR(clattn__read_struct(&bounds, sizeof bounds, given, sizeof bounds,
                                          "clattn_forward_workspace", "bounds", log));
     RETURN_ERROR_IF(bounds.reserved != 0, log, CLATTN_INVALID_ARGUMENT,
-                    "clattn_forward_workspace: bounds.reserved = %u; expected 0",
-                    (unsigned)bounds.reserved);
-    FORWARD_IF_ERROR(check_lengths(plan, "clattn_forward_workspace", bounds.batch, bounds.q_len,
-                                   bounds.kv_len));
+                    "clattn_forward_workspace: bounds.reserved = %u; expected 0", (unsigned)bounds.reserved);
+    FORWARD_IF_ERROR(
+        check_lengths(plan, "clattn_forward_workspace", bounds.batch, bounds.q_len, bounds.kv_len));
     *bytes = 0;
     return CLATTN_SUCCESS;
 }

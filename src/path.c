@@ -1,7 +1,7 @@
 #include "path.h"
 
-#define PIECE(name)                                                                                \
-    extern const unsigned char clattn__cl_##name[];                                                \
+#define PIECE(name)                                 \
+    extern const unsigned char clattn__cl_##name[]; \
     extern const size_t clattn__cl_##name##_size;
 PIECE(args)
 PIECE(convert)
@@ -12,7 +12,10 @@ PIECE(portable)
 PIECE(cpu)
 #undef PIECE
 
-#define PIECE(name) {"cl/" #name ".cl", clattn__cl_##name, &clattn__cl_##name##_size}
+#define PIECE(name)                                                     \
+    {                                                                   \
+        "cl/" #name ".cl", clattn__cl_##name, &clattn__cl_##name##_size \
+    }
 
 static int is_cpu(const clattn__device *device, const char **why)
 {
@@ -28,9 +31,19 @@ static int is_any(const clattn__device *device, const char **why)
 }
 
 static const clattn__path table[] = {
-    {CLATTN_PATH_CPU, "cpu", is_cpu, clattn__tile_cpu, "forward", NULL,
+    {CLATTN_PATH_CPU,
+     "cpu",
+     is_cpu,
+     clattn__tile_cpu,
+     "forward",
+     NULL,
      {PIECE(args), PIECE(convert), PIECE(bounds), PIECE(address), PIECE(score), PIECE(cpu)}},
-    {CLATTN_PATH_PORTABLE, "portable", is_any, clattn__tile_portable, "forward_any", "forward_aligned",
+    {CLATTN_PATH_PORTABLE,
+     "portable",
+     is_any,
+     clattn__tile_portable,
+     "forward_any",
+     "forward_aligned",
      {PIECE(args), PIECE(convert), PIECE(bounds), PIECE(address), PIECE(score), PIECE(portable)}},
 };
 

@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define ALL_FEATURES                                                                               \
-    (CLATTN_FEATURE_CAUSAL | CLATTN_FEATURE_WINDOW | CLATTN_FEATURE_SOFTCAP |                      \
-     CLATTN_FEATURE_BIAS | CLATTN_FEATURE_LSE)
+#define ALL_FEATURES                                                                                \
+    (CLATTN_FEATURE_CAUSAL | CLATTN_FEATURE_WINDOW | CLATTN_FEATURE_SOFTCAP | CLATTN_FEATURE_BIAS | \
+     CLATTN_FEATURE_LSE)
 
 size_t clattn__dtype_size(int32_t dtype) { return dtype == CLATTN_DTYPE_F32 ? 4 : 2; }
 
@@ -18,8 +18,8 @@ const char *clattn__dtype_name(int32_t dtype)
 
 static void fill_defaults(clattn_plan_desc *desc)
 {
-#define DEFAULT(member, value)                                                                     \
-    if (desc->member == 0)                                                                         \
+#define DEFAULT(member, value) \
+    if (desc->member == 0)     \
         desc->member = (value);
     DEFAULT(dtype_q, CLATTN_DTYPE_F32)
     DEFAULT(dtype_k, desc->dtype_q)
@@ -31,18 +31,16 @@ static void fill_defaults(clattn_plan_desc *desc)
 #undef DEFAULT
 }
 
-static clattn_status check_dtype(const clattn__log *log, const char *where, const char *name,
-                                 int32_t dtype)
+static clattn_status check_dtype(const clattn__log *log, const char *where, const char *name, int32_t dtype)
 {
-    RETURN_ERROR_IF(dtype < CLATTN_DTYPE_F32 || dtype > CLATTN_DTYPE_BF16, log,
-                    CLATTN_INVALID_ARGUMENT,
+    RETURN_ERROR_IF(dtype < CLATTN_DTYPE_F32 || dtype > CLATTN_DTYPE_BF16, log, CLATTN_INVALID_ARGUMENT,
                     "%s: %s = %d; expected CLATTN_DTYPE_F32 (1), F16 (2) or BF16 (3)", where, name,
                     (int)dtype);
     return CLATTN_SUCCESS;
 }
 
-static clattn_status check_range(const clattn__log *log, const char *where, const char *name,
-                                 int32_t value, int32_t least, int32_t most)
+static clattn_status check_range(const clattn__log *log, const char *where, const char *name, int32_t value,
+                                 int32_t least, int32_t most)
 {
     RETURN_ERROR_IF(value < least || value > most, log, CLATTN_INVALID_ARGUMENT,
                     "%s: %s = %d; expected %d to %d", where, name, (int)value, (int)least, (int)most);
@@ -52,12 +50,11 @@ static clattn_status check_range(const clattn__log *log, const char *where, cons
 /* Largest head counts: group numbers of one launch stay in 32 bits, and buffers end before that. */
 enum { MAX_HEADS = 1 << 20 };
 
-static clattn_status read_desc(clattn_plan_desc *out, const clattn_plan_desc *given,
-                               const clattn__log *log, const char *where)
+static clattn_status read_desc(clattn_plan_desc *out, const clattn_plan_desc *given, const clattn__log *log,
+                               const char *where)
 {
     RETURN_ERROR_IF(given == NULL, log, CLATTN_INVALID_ARGUMENT, "%s: desc is NULL", where);
-    FORWARD_IF_ERROR(
-        clattn__read_struct(out, sizeof *out, given, sizeof *out, where, "desc", log));
+    FORWARD_IF_ERROR(clattn__read_struct(out, sizeof *out, given, sizeof *out, where, "desc", log));
     fill_defaults(out);
     RETURN_ERROR_IF(out->phase != CLATTN_PHASE_PREFILL, log, CLATTN_INVALID_ARGUMENT,
                     "%s: phase = %d; expected CLATTN_PHASE_PREFILL (0)", where, (int)out->phase);
@@ -69,10 +66,9 @@ static clattn_status read_desc(clattn_plan_desc *out, const clattn_plan_desc *gi
     FORWARD_IF_ERROR(check_range(log, where, "heads_q", out->heads_q, 1, MAX_HEADS));
     FORWARD_IF_ERROR(check_range(log, where, "heads_kv", out->heads_kv, 1, out->heads_q));
     RETURN_ERROR_IF(out->heads_q % out->heads_kv != 0, log, CLATTN_INVALID_ARGUMENT,
-                    "%s: heads_q = %d; expected a multiple of heads_kv = %d", where,
-                    (int)out->heads_q, (int)out->heads_kv);
-    FORWARD_IF_ERROR(
-        check_range(log, where, "head_dim_qk", out->head_dim_qk, 1, CLATTN_MAX_HEAD_DIM));
+                    "%s: heads_q = %d; expected a multiple of heads_kv = %d", where, (int)out->heads_q,
+                    (int)out->heads_kv);
+    FORWARD_IF_ERROR(check_range(log, where, "head_dim_qk", out->head_dim_qk, 1, CLATTN_MAX_HEAD_DIM));
     FORWARD_IF_ERROR(check_range(log, where, "head_dim_v", out->head_dim_v, 1, CLATTN_MAX_HEAD_DIM));
     RETURN_ERROR_IF((out->features & ~ALL_FEATURES) != 0, log, CLATTN_UNSUPPORTED,
                     "%s: features = 0x%x; bits 0x%x are not offered by this version", where,
@@ -102,8 +98,8 @@ static clattn__kernel_shape shape_of(const clattn_plan_desc *desc)
 
 /* The path at `index` of the table, if it is asked for or free to be chosen, runs on the device and has a
  * tile that fits; otherwise *why. */
-static int path_fits(const clattn__path *path, const clattn_context *context,
-                     const clattn_plan_desc *desc, const clattn__kernel_shape *shape, const char **why)
+static int path_fits(const clattn__path *path, const clattn_context *context, const clattn_plan_desc *desc,
+                     const clattn__kernel_shape *shape, const char **why)
 {
     clattn__tile tile;
     if (desc->path != CLATTN_PATH_AUTO && desc->path != path->id) {
@@ -128,9 +124,8 @@ static clattn_status check_supported(const clattn_context *context, const clattn
             return clattn__fail(log, CLATTN_UNSUPPORTED, "%s: path %s does not apply: %s", where,
                                 clattn__path_at(i)->name, why);
     return clattn__fail(log, CLATTN_UNSUPPORTED,
-                        "%s: no path applies to %s (%llu bytes of local memory, work-groups of %llu)",
-                        where, context->device.name,
-                        (unsigned long long)context->device.local_bytes,
+                        "%s: no path applies to %s (%llu bytes of local memory, work-groups of %llu)", where,
+                        context->device.name, (unsigned long long)context->device.local_bytes,
                         (unsigned long long)context->device.max_work_group);
 }
 
@@ -154,8 +149,7 @@ clattn_status clattn_plan_supported(clattn_context *context, const clattn_plan_d
     const clattn__log log = {write_to_sink, &sink, CLATTN_LOG_ERROR};
     clattn_plan_desc desc;
     write_to_sink(&sink, 0, "");
-    RETURN_ERROR_IF(context == NULL, &log, CLATTN_INVALID_ARGUMENT,
-                    "clattn_plan_supported: context is NULL");
+    RETURN_ERROR_IF(context == NULL, &log, CLATTN_INVALID_ARGUMENT, "clattn_plan_supported: context is NULL");
     FORWARD_IF_ERROR(read_desc(&desc, given, &log, "clattn_plan_supported"));
     const clattn__kernel_shape shape = shape_of(&desc);
     return check_supported(context, &desc, &shape, &log, "clattn_plan_supported");
@@ -176,12 +170,12 @@ static void describe(clattn_plan *plan, const char *passed_over)
     snprintf(plan->description, sizeof plan->description,
              "%s: tiles %s, %d work-item%s, %.1f KiB local memory; q %s, k %s, v %s, o %s; head dims "
              "%d/%d compiled as %d/%d; scores %s%s",
-             plan->program->path->name, tile->label, (int)tile->work_items,
-             tile->work_items == 1 ? "" : "s", (double)tile->local_bytes / 1024.0,
-             clattn__dtype_name(desc->dtype_q), clattn__dtype_name(desc->dtype_k),
-             clattn__dtype_name(desc->dtype_v), clattn__dtype_name(desc->dtype_o),
-             (int)desc->head_dim_qk, (int)desc->head_dim_v, (int)plan->shape.dim_qk_class,
-             (int)plan->shape.dim_v_class, plan->shape.score_full ? "full" : "lean", passed_over);
+             plan->program->path->name, tile->label, (int)tile->work_items, tile->work_items == 1 ? "" : "s",
+             (double)tile->local_bytes / 1024.0, clattn__dtype_name(desc->dtype_q),
+             clattn__dtype_name(desc->dtype_k), clattn__dtype_name(desc->dtype_v),
+             clattn__dtype_name(desc->dtype_o), (int)desc->head_dim_qk, (int)desc->head_dim_v,
+             (int)plan->shape.dim_qk_class, (int)plan->shape.dim_v_class,
+             plan->shape.score_full ? "full" : "lean", passed_over);
 }
 
 /* The first tile of the path that builds and fits; COMPILE_FAILED if none does. */
@@ -191,8 +185,7 @@ static clattn_status choose_tile(clattn_plan *plan, const clattn__path *path, ch
     clattn__tile tile;
     for (int i = 0; path->tile(&tile, &plan->context->device, &plan->shape, i); i++) {
         clattn__program *program;
-        const clattn_status status =
-            clattn__program_get(&program, plan->context, path, &tile, &plan->shape);
+        const clattn_status status = clattn__program_get(&program, plan->context, path, &tile, &plan->shape);
         if (status == CLATTN_SUCCESS) {
             plan->program = program;
             return CLATTN_SUCCESS;
@@ -200,8 +193,7 @@ static clattn_status choose_tile(clattn_plan *plan, const clattn__path *path, ch
         if (status != CLATTN_COMPILE_FAILED)
             return status;
         char reason[320];
-        snprintf(reason, sizeof reason, "; %s %s passed over: %s", path->name, tile.label,
-                 program->reason);
+        snprintf(reason, sizeof reason, "; %s %s passed over: %s", path->name, tile.label, program->reason);
         append(passed_over, capacity, reason);
         *build_log = program->build_log;
     }
@@ -222,8 +214,7 @@ static clattn_status choose_path(clattn_plan *plan)
             append(passed_over, sizeof passed_over, reason);
             continue;
         }
-        const clattn_status status =
-            choose_tile(plan, path, passed_over, sizeof passed_over, &build_log);
+        const clattn_status status = choose_tile(plan, path, passed_over, sizeof passed_over, &build_log);
         if (status == CLATTN_SUCCESS)
             describe(plan, passed_over);
         if (status != CLATTN_COMPILE_FAILED)
@@ -234,16 +225,14 @@ static clattn_status choose_path(clattn_plan *plan)
     return clattn__fail(log, CLATTN_COMPILE_FAILED, "clattn_plan_create: nothing built%s", passed_over);
 }
 
-clattn_status clattn_plan_create(clattn_plan **out, clattn_context *context,
-                                 const clattn_plan_desc *given)
+clattn_status clattn_plan_create(clattn_plan **out, clattn_context *context, const clattn_plan_desc *given)
 {
     clattn_plan_desc desc;
     if (out != NULL)
         *out = NULL;
     if (context == NULL)
         return CLATTN_INVALID_ARGUMENT;
-    RETURN_ERROR_IF(out == NULL, &context->log, CLATTN_INVALID_ARGUMENT,
-                    "clattn_plan_create: out is NULL");
+    RETURN_ERROR_IF(out == NULL, &context->log, CLATTN_INVALID_ARGUMENT, "clattn_plan_create: out is NULL");
     FORWARD_IF_ERROR(read_desc(&desc, given, &context->log, "clattn_plan_create"));
     const clattn__kernel_shape shape = shape_of(&desc);
     FORWARD_IF_ERROR(check_supported(context, &desc, &shape, &context->log, "clattn_plan_create"));
@@ -282,8 +271,7 @@ clattn_status clattn_plan_describe(const clattn_plan *plan, char *text, size_t c
         return CLATTN_INVALID_ARGUMENT;
     const clattn__log *log = &plan->context->log;
     RETURN_ERROR_IF(text == NULL && capacity > 0, log, CLATTN_INVALID_ARGUMENT,
-                    "clattn_plan_describe: text is NULL and capacity is %llu",
-                    (unsigned long long)capacity);
+                    "clattn_plan_describe: text is NULL and capacity is %llu", (unsigned long long)capacity);
     const size_t size = strlen(plan->description) + 1;
     if (needed != NULL)
         *needed = size;

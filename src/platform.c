@@ -31,10 +31,7 @@ void clattn__condition_wait(clattn__condition *condition, clattn__mutex *mutex)
 {
     SleepConditionVariableSRW(condition, mutex, INFINITE, 0);
 }
-void clattn__condition_wake_all(clattn__condition *condition)
-{
-    WakeAllConditionVariable(condition);
-}
+void clattn__condition_wake_all(clattn__condition *condition) { WakeAllConditionVariable(condition); }
 
 int clattn__make_directory(const char *path)
 {
@@ -67,19 +64,13 @@ void clattn__mutex_destroy(clattn__mutex *mutex) { pthread_mutex_destroy(mutex);
 void clattn__mutex_lock(clattn__mutex *mutex) { pthread_mutex_lock(mutex); }
 void clattn__mutex_unlock(clattn__mutex *mutex) { pthread_mutex_unlock(mutex); }
 
-int clattn__condition_init(clattn__condition *condition)
-{
-    return pthread_cond_init(condition, NULL);
-}
+int clattn__condition_init(clattn__condition *condition) { return pthread_cond_init(condition, NULL); }
 void clattn__condition_destroy(clattn__condition *condition) { pthread_cond_destroy(condition); }
 void clattn__condition_wait(clattn__condition *condition, clattn__mutex *mutex)
 {
     pthread_cond_wait(condition, mutex);
 }
-void clattn__condition_wake_all(clattn__condition *condition)
-{
-    pthread_cond_broadcast(condition);
-}
+void clattn__condition_wake_all(clattn__condition *condition) { pthread_cond_broadcast(condition); }
 
 int clattn__make_directory(const char *path)
 {

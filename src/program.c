@@ -16,8 +16,7 @@ static clattn_status make_options(char **out, clattn_context *context, const cla
 {
     const size_t capacity = 256 + sizeof tile->options;
     char *text = clattn__allocate(&context->allocator, capacity);
-    RETURN_ERROR_IF(text == NULL, &context->log, CLATTN_OUT_OF_HOST_MEMORY,
-                    WHERE ": out of host memory");
+    RETURN_ERROR_IF(text == NULL, &context->log, CLATTN_OUT_OF_HOST_MEMORY, WHERE ": out of host memory");
     snprintf(text, capacity,
              "-cl-std=CL1.2 -DQ_TYPE=%d -DK_TYPE=%d -DV_TYPE=%d -DO_TYPE=%d -DBIAS_TYPE=%d "
              "-DHEAD_DIM_QK=%d -DHEAD_DIM_V=%d -DSCORE_FULL=%d %s",
@@ -35,8 +34,7 @@ static clattn_status make_source(char **out, clattn_context *context, const clat
     for (const clattn__piece *piece = path->pieces; piece->name != NULL; piece++)
         capacity += *piece->size + strlen(piece->name) + 16;
     char *text = clattn__allocate(&context->allocator, capacity);
-    RETURN_ERROR_IF(text == NULL, &context->log, CLATTN_OUT_OF_HOST_MEMORY,
-                    WHERE ": out of host memory");
+    RETURN_ERROR_IF(text == NULL, &context->log, CLATTN_OUT_OF_HOST_MEMORY, WHERE ": out of host memory");
     char *end = text;
     for (const clattn__piece *piece = path->pieces; piece->name != NULL; piece++) {
         end += sprintf(end, "#line 1 \"%s\"\n", piece->name);
@@ -52,7 +50,7 @@ static void make_key(char *out, size_t capacity, const clattn__device *device, c
                      const char *options)
 {
     const uint32_t version = CLATTN_VERSION;
-    const char *texts[] = {source,          options,         device->platform, device->name,
+    const char *texts[] = {source,         options,         device->platform, device->name,
                            device->vendor, device->version, device->driver};
     uint64_t hash[2] = {CLATTN__HASH_START, CLATTN__HASH_START ^ UINT64_C(0x9e3779b97f4a7c15)};
     for (int half = 0; half < 2; half++) {
@@ -60,16 +58,14 @@ static void make_key(char *out, size_t capacity, const clattn__device *device, c
         for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
             hash[half] = clattn__hash(hash[half], texts[i], strlen(texts[i]) + 1);
     }
-    snprintf(out, capacity, "%016llx%016llx", (unsigned long long)hash[0],
-             (unsigned long long)hash[1]);
+    snprintf(out, capacity, "%016llx%016llx", (unsigned long long)hash[0], (unsigned long long)hash[1]);
 }
 
 /* ---- Building ---- */
 
 static const char *kernel_name(const clattn__program *program, int kernel)
 {
-    return kernel == CLATTN__KERNEL_ALIGNED ? program->path->kernel_aligned
-                                            : program->path->kernel_any;
+    return kernel == CLATTN__KERNEL_ALIGNED ? program->path->kernel_aligned : program->path->kernel_any;
 }
 
 static void release_objects(clattn__program *program, clattn_context *context)
@@ -90,8 +86,8 @@ static void keep_build_log(clattn__program *program, clattn_context *context)
     size_t size = 0;
     clattn__release(&context->allocator, program->build_log);
     program->build_log = NULL;
-    if (context->cl.clGetProgramBuildInfo(program->program, context->device_id, CL_PROGRAM_BUILD_LOG,
-                                          0, NULL, &size) != CL_SUCCESS ||
+    if (context->cl.clGetProgramBuildInfo(program->program, context->device_id, CL_PROGRAM_BUILD_LOG, 0, NULL,
+                                          &size) != CL_SUCCESS ||
         size <= 1 || /* the terminator alone */
         (program->build_log = clattn__allocate(&context->allocator, size + 1)) == NULL)
         return;
@@ -112,8 +108,8 @@ static clattn_status tile_fails(clattn__program *program, const char *reason)
 static clattn_status build(clattn__program *program, clattn_context *context)
 {
     const double start = clattn__seconds();
-    const cl_int code = context->cl.clBuildProgram(program->program, 1, &context->device_id,
-                                                   program->options, NULL, NULL);
+    const cl_int code =
+        context->cl.clBuildProgram(program->program, 1, &context->device_id, program->options, NULL, NULL);
     if (code == CL_BUILD_PROGRAM_FAILURE) {
         keep_build_log(program, context);
         return tile_fails(program, "does not build");
@@ -152,12 +148,12 @@ static clattn_status check_limits(clattn__program *program, clattn_context *cont
             continue;
         FORWARD_IF_CL_ERROR(&program->log, WHERE, "clGetKernelWorkGroupInfo",
                             context->cl.clGetKernelWorkGroupInfo(instance, context->device_id,
-                                                                 CL_KERNEL_WORK_GROUP_SIZE,
-                                                                 sizeof work_items, &work_items, NULL));
+                                                                 CL_KERNEL_WORK_GROUP_SIZE, sizeof work_items,
+                                                                 &work_items, NULL));
         FORWARD_IF_CL_ERROR(&program->log, WHERE, "clGetKernelWorkGroupInfo",
                             context->cl.clGetKernelWorkGroupInfo(instance, context->device_id,
-                                                                 CL_KERNEL_LOCAL_MEM_SIZE,
-                                                                 sizeof local, &local, NULL));
+                                                                 CL_KERNEL_LOCAL_MEM_SIZE, sizeof local,
+                                                                 &local, NULL));
         if (work_items < (size_t)program->tile.work_items) {
             snprintf(reason, sizeof reason, "%d work-items, the built kernel runs with %d",
                      (int)program->tile.work_items, (int)work_items);
@@ -185,14 +181,12 @@ static clattn_status warm_up(clattn__program *program, clattn_context *context)
             continue;
         FORWARD_IF_CL_ERROR(&program->log, WHERE, "clSetKernelArg",
                             clattn__set_arguments(&context->cl, instance, none, &nothing));
-        const cl_int code =
-            clattn__emit_kernel(&emitter, instance, (size_t)program->tile.work_items, 1);
+        const cl_int code = clattn__emit_kernel(&emitter, instance, (size_t)program->tile.work_items, 1);
         clattn__emit_abandon(&emitter);
         if (code == CL_OUT_OF_RESOURCES || code == CL_INVALID_WORK_GROUP_SIZE)
             return tile_fails(program, clattn_status_string(code));
         FORWARD_IF_CL_ERROR(&program->log, WHERE, "clEnqueueNDRangeKernel", code);
-        FORWARD_IF_CL_ERROR(&program->log, WHERE, "clFinish",
-                            context->cl.clFinish(context->warm_queue));
+        FORWARD_IF_CL_ERROR(&program->log, WHERE, "clFinish", context->cl.clFinish(context->warm_queue));
     }
     return CLATTN_SUCCESS;
 }
@@ -214,19 +208,17 @@ static int load_from_cache(clattn__program *program, clattn_context *context)
     const unsigned char *binary = clattn__cache_load(context, program->key, &entry, &size);
     if (binary == NULL)
         return 0;
-    program->program = context->cl.clCreateProgramWithBinary(context->cl_context, 1,
-                                                             &context->device_id, &size, &binary,
-                                                             &taken, &code);
+    program->program = context->cl.clCreateProgramWithBinary(context->cl_context, 1, &context->device_id,
+                                                             &size, &binary, &taken, &code);
     clattn__release(&context->allocator, entry);
     /* A refusal is no error of the call: the program is built from source instead. */
     program->log.write = NULL;
-    const int done = code == CL_SUCCESS && taken == CL_SUCCESS &&
-                     finish_build(program, context) == CLATTN_SUCCESS;
+    const int done =
+        code == CL_SUCCESS && taken == CL_SUCCESS && finish_build(program, context) == CLATTN_SUCCESS;
     program->log = context->log;
     if (!done) {
         release_objects(program, context);
-        clattn__say(&program->log, CLATTN_LOG_INFO, "cached binary %s was refused: rebuilding",
-                    program->key);
+        clattn__say(&program->log, CLATTN_LOG_INFO, "cached binary %s was refused: rebuilding", program->key);
     }
     return done;
 }
@@ -262,8 +254,7 @@ static clattn_status build_from_source(clattn__program *program, clattn_context 
 {
     const char *text = program->source;
     cl_int code = CL_SUCCESS;
-    program->program =
-        context->cl.clCreateProgramWithSource(context->cl_context, 1, &text, NULL, &code);
+    program->program = context->cl.clCreateProgramWithSource(context->cl_context, 1, &text, NULL, &code);
     FORWARD_IF_CL_ERROR(&program->log, WHERE, "clCreateProgramWithSource", code);
     FORWARD_IF_ERROR(finish_build(program, context));
     save_to_cache(program, context);
@@ -283,13 +274,11 @@ static void program_destroy(clattn__program *program, clattn_context *context)
     clattn__release(&context->allocator, program);
 }
 
-static clattn_status program_new(clattn__program **out, clattn_context *context,
-                                 const clattn__path *path, const clattn__tile *tile,
-                                 const clattn__kernel_shape *shape)
+static clattn_status program_new(clattn__program **out, clattn_context *context, const clattn__path *path,
+                                 const clattn__tile *tile, const clattn__kernel_shape *shape)
 {
     clattn__program *program = clattn__allocate(&context->allocator, sizeof *program);
-    RETURN_ERROR_IF(program == NULL, &context->log, CLATTN_OUT_OF_HOST_MEMORY,
-                    WHERE ": out of host memory");
+    RETURN_ERROR_IF(program == NULL, &context->log, CLATTN_OUT_OF_HOST_MEMORY, WHERE ": out of host memory");
     if (clattn__mutex_init(&program->mutex) != 0 ||
         clattn__condition_init(&program->instance_returned) != 0) {
         clattn__release(&context->allocator, program);
@@ -321,9 +310,8 @@ static clattn__program *find_or_list(clattn_context *context, clattn__program *f
     return fresh;
 }
 
-clattn_status clattn__program_get(clattn__program **out, clattn_context *context,
-                                  const clattn__path *path, const clattn__tile *tile,
-                                  const clattn__kernel_shape *shape)
+clattn_status clattn__program_get(clattn__program **out, clattn_context *context, const clattn__path *path,
+                                  const clattn__tile *tile, const clattn__kernel_shape *shape)
 {
     clattn__program *fresh = NULL;
     FORWARD_IF_ERROR(program_new(&fresh, context, path, tile, shape));
@@ -337,9 +325,8 @@ clattn_status clattn__program_get(clattn__program **out, clattn_context *context
     }
     /* A failure that is the tile's is final; any other (out of memory, say) is tried again by the next
      * who asks, but not by those who waited for it. */
-    const int build_here = program->state == CLATTN__NEW ||
-                           (program->state == CLATTN__FAILED && !waited &&
-                            program->status != CLATTN_COMPILE_FAILED);
+    const int build_here = program->state == CLATTN__NEW || (program->state == CLATTN__FAILED && !waited &&
+                                                             program->status != CLATTN_COMPILE_FAILED);
     clattn_status status = program->status;
     if (build_here)
         program->state = CLATTN__BUILDING;
@@ -348,8 +335,7 @@ clattn_status clattn__program_get(clattn__program **out, clattn_context *context
         program_destroy(fresh, context);
 
     if (build_here) { /* without any lock: it takes seconds */
-        status = load_from_cache(program, context) ? CLATTN_SUCCESS
-                                                   : build_from_source(program, context);
+        status = load_from_cache(program, context) ? CLATTN_SUCCESS : build_from_source(program, context);
         if (status != CLATTN_SUCCESS)
             release_objects(program, context);
         clattn__mutex_lock(&context->mutex);

@@ -34,9 +34,8 @@ typedef struct clattn__program {
 /* The program of a path, tile and shape: found, awaited, loaded or built; then run once with nothing to
  * do. *out is set when the status is success or COMPILE_FAILED (the tile does not build, or asks too much
  * of the device: `reason` and `build_log` say so, and another tile may do). */
-clattn_status clattn__program_get(clattn__program **out, clattn_context *context,
-                                  const clattn__path *path, const clattn__tile *tile,
-                                  const clattn__kernel_shape *shape);
+clattn_status clattn__program_get(clattn__program **out, clattn_context *context, const clattn__path *path,
+                                  const clattn__tile *tile, const clattn__kernel_shape *shape);
 
 /* An instance is the caller's alone until it is returned. */
 cl_kernel clattn__instance_take(clattn__program *program, int kernel);

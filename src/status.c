@@ -5,11 +5,11 @@ uint32_t clattn_version(void) { return CLATTN_VERSION; }
 const char *clattn_status_string(clattn_status status)
 {
     switch (status) {
-#define CLATTN__CODE(value, name)                                                                  \
-    case value:                                                                                    \
+#define CLATTN__CODE(value, name) \
+    case value:                   \
         return #name;
-#define CLATTN__NAME(name)                                                                         \
-    case name:                                                                                     \
+#define CLATTN__NAME(name) \
+    case name:             \
         return #name;
         CLATTN__NAME(CLATTN_SUCCESS)
         CLATTN__NAME(CLATTN_INVALID_ARGUMENT)

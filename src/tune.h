@@ -13,12 +13,12 @@ typedef struct clattn__kernel_shape {
 
 /* One way to cut the work. */
 typedef struct clattn__tile {
-    int32_t block_q;         /* query rows of a work-group */
-    int32_t block_k;         /* keys of a step */
-    int32_t work_items;      /* of a work-group */
-    uint64_t local_bytes;    /* estimate; the built kernel is asked again */
-    char options[256];       /* the path's own -D options */
-    char label[64];          /* for clattn_plan_describe: "128x64, 8x16 work-items, separate buffers" */
+    int32_t block_q;      /* query rows of a work-group */
+    int32_t block_k;      /* keys of a step */
+    int32_t work_items;   /* of a work-group */
+    uint64_t local_bytes; /* estimate; the built kernel is asked again */
+    char options[256];    /* the path's own -D options */
+    char label[64];       /* for clattn_plan_describe: "128x64, 8x16 work-items, separate buffers" */
 } clattn__tile;
 
 /* The compiled head dims: 32, 64, 96, 128, then steps of 64 up to 576. */
@@ -26,9 +26,9 @@ int32_t clattn__head_dim_class(int32_t head_dim);
 
 /* The candidate number `index` (0: best) of a path for this device and shape, best first. Returns 0 when
  * there is none left. Only rows whose estimates fit the device's limits are candidates. */
-int clattn__tile_portable(clattn__tile *out, const clattn__device *device,
-                          const clattn__kernel_shape *shape, int index);
-int clattn__tile_cpu(clattn__tile *out, const clattn__device *device,
-                     const clattn__kernel_shape *shape, int index);
+int clattn__tile_portable(clattn__tile *out, const clattn__device *device, const clattn__kernel_shape *shape,
+                          int index);
+int clattn__tile_cpu(clattn__tile *out, const clattn__device *device, const clattn__kernel_shape *shape,
+                     int index);
 
 #endif

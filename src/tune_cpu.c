@@ -53,8 +53,8 @@ static const block_size *find_block_size(const clattn__kernel_shape *shape)
     return size;
 }
 
-int clattn__tile_cpu(clattn__tile *out, const clattn__device *device,
-                     const clattn__kernel_shape *shape, int index)
+int clattn__tile_cpu(clattn__tile *out, const clattn__device *device, const clattn__kernel_shape *shape,
+                     int index)
 {
     if (index > 0)
         return 0;
@@ -69,8 +69,8 @@ int clattn__tile_cpu(clattn__tile *out, const clattn__device *device,
     snprintf(out->options, sizeof out->options,
              "-DVECTOR_WIDTH=%d -DSCORE_T=float%d -DSCORE_INT_T=int%d -DPANEL_VECTORS=%d -DKEY_TILE=%d "
              "-DDIM_TILE=%d -DBLOCK_Q=%d -DBLOCK_K=%d",
-             tile->vector_width, tile->vector_width, tile->vector_width, tile->panel_vectors,
-             tile->key_tile, tile->dim_tile, out->block_q, out->block_k);
+             tile->vector_width, tile->vector_width, tile->vector_width, tile->panel_vectors, tile->key_tile,
+             tile->dim_tile, out->block_q, out->block_k);
     snprintf(out->label, sizeof out->label, "%dx%d, panels of %dx%d queries", out->block_q, out->block_k,
              tile->panel_vectors, tile->vector_width);
     return 1;

@@ -26,38 +26,39 @@ typedef struct row {
 } row;
 
 /* Best first for each head dim: the first that fits is taken. TFLOP/s on an H200 limited to that much local
- * memory, N = 8192, f16 / f32, 2026-11-29, where measured. The last row fits every device that has 16 KiB
+ * memory, N = 8192, f16 / f32, driver 580.159.04,
+ * 2026-11-30, where measured. The last row fits every device that has 16 KiB
  * and work-groups of 64. */
 static const row rows[] = {
     /* dim, KiB, block, items, K columns, Q stays, V keys, storage, unroll */
-    {64, 176, 128, 64, 8, 16, WHOLE, 1, 64, ANY, 2}, /* 44.1 / 43.9 */
-    {64, 61, 128, 32, 8, 16, WHOLE, 1, 32, ANY, 1},  /* 42.2 */
-    {64, 37, 64, 48, 8, 8, WHOLE, 1, 24, ANY, 1},    /* 40.4 */
-    {64, 31, 64, 32, 8, 8, WHOLE, 1, 16, ANY, 4},    /* 39.9 */
-    {64, 16, 32, 16, 8, 8, WHOLE, 1, 16, ANY, 2},    /* 32.8 / 33.6 */
+    {64, 176, 128, 64, 8, 16, WHOLE, 1, 64, ANY, 2}, /* 41.5 / 41.5 */
+    {64, 61, 128, 32, 8, 16, WHOLE, 1, 32, ANY, 1},  /* 40.7 / 41.3 */
+    {64, 37, 64, 48, 8, 8, WHOLE, 1, 24, ANY, 1},    /* 38.4 / 38.9 */
+    {64, 31, 64, 32, 8, 8, WHOLE, 1, 16, ANY, 4},    /* 37.4 / 35.9 */
+    {64, 16, 32, 16, 8, 8, WHOLE, 1, 16, ANY, 2},    /* 33.7 / 32.8 */
 
-    {96, 164, 128, 32, 8, 16, WHOLE, 1, 32, ANY, 1}, /* 40.6 */
+    {96, 164, 128, 32, 8, 16, WHOLE, 1, 32, ANY, 1},
     {96, 48, 64, 48, 8, 16, WHOLE, 1, 24, ANY, 1},
     {96, 26, 32, 32, 8, 8, WHOLE, 1, 16, ANY, 1},
     {96, 14, 16, 16, 8, 8, WHOLE, 1, 16, ANY, 1},
 
-    {128, 165, 128, 96, 16, 16, WHOLE, 1, 96, ONLY_16, 4}, /* 43.7 */
-    {128, 141, 128, 96, 16, 16, WHOLE, 1, 48, ANY, 4},     /* 43.1 with all 96, but that spills by clang 19 */
-    {128, 59, 64, 48, 16, 8, WHOLE, 1, 24, ANY, 2},        /* 41.0 */
-    {128, 42, 32, 48, 8, 8, WHOLE, 1, 24, ANY, 1},         /* 36.3 */
-    {128, 26, 32, 32, 16, 4, WHOLE, 1, 16, PACK_KV, 2},    /* 33.3 */
-    {128, 25, 32, 16, 8, 8, WHOLE, 1, 8, ANY, 4},          /* - / 31.4 */
-    {128, 13, 32, 16, 8, 8, WHOLE, 1, 8, PACK_QKV, 2},     /* 24.8 */
-    {128, 14, 16, 8, 8, 8, WHOLE, 1, 8, ANY, 2},           /* - / 22.6 */
+    {128, 165, 128, 96, 16, 16, WHOLE, 1, 96, ONLY_16, 4}, /* 41.6 */
+    {128, 141, 128, 96, 16, 16, WHOLE, 1, 48, ANY, 4},     /* 40.1 for f32; all 96 keys of V would spill */
+    {128, 59, 64, 48, 16, 8, WHOLE, 1, 24, ANY, 2},        /* 38.2 / 38.0 */
+    {128, 42, 32, 48, 8, 8, WHOLE, 1, 24, ANY, 1},
+    {128, 26, 32, 32, 16, 4, WHOLE, 1, 16, PACK_KV, 2}, /* 33.3 */
+    {128, 25, 32, 16, 8, 8, WHOLE, 1, 8, ANY, 4},       /* 32.7 for f32 */
+    {128, 13, 32, 16, 8, 8, WHOLE, 1, 8, PACK_QKV, 2},  /* 23.4 */
+    {128, 14, 16, 8, 8, 8, WHOLE, 1, 8, ANY, 2},        /* 22.5 for f32 */
 
-    {256, 131, 64, 128, 32, 8, WHOLE, 1, 32, PACK_KV, 1}, /* 38.9 */
+    {256, 131, 64, 128, 32, 8, WHOLE, 1, 32, PACK_KV, 1},
     {256, 132, 64, 128, 32, 8, 128, 1, 32, ANY, 1},
     {256, 99, 64, 64, 16, 8, 96, 1, 16, ANY, 1},
-    {256, 49, 32, 32, 16, 8, WHOLE, 1, 16, PACK_KV, 1}, /* 29.4 */
+    {256, 49, 32, 32, 16, 8, WHOLE, 1, 16, PACK_KV, 1},
     {256, 50, 32, 32, 16, 8, 128, 1, 8, ANY, 1},
-    {256, 25, 32, 16, 16, 8, WHOLE, 1, 8, PACK_QKV, 1}, /* 21.3 */
+    {256, 25, 32, 16, 16, 8, WHOLE, 1, 8, PACK_QKV, 1},
     {256, 20, 32, 16, 16, 8, 64, 0, 8, ANY, 1},
-    {256, 13, 16, 8, 8, 8, WHOLE, 1, 4, PACK_QKV, 1}, /* 16.2 */
+    {256, 13, 16, 8, 8, 8, WHOLE, 1, 4, PACK_QKV, 1},
     {256, 10, 16, 8, 8, 8, 64, 0, 4, ANY, 1},
 
     {576, 124, 32, 128, 32, 8, 96, 1, 16, ANY, 1},
@@ -70,6 +71,7 @@ static const row rows[] = {
 /* Come first on Intel's GPUs, whose compiler spills when a work-item owns eight rows (ocloc of Debian 12,
  * acm-g10): four rows, and the large register file all the same. Unmeasured. */
 #define INTEL_OPTIONS " -cl-intel-256-GRF-per-thread"
+/* clang-format off */
 static const row intel_rows[] = {
     {64, 31, 64, 32, 8, 16, WHOLE, 1, 16, ANY, 1},
     {96, 41, 64, 32, 8, 16, WHOLE, 1, 16, ANY, 1},
@@ -77,6 +79,7 @@ static const row intel_rows[] = {
     {128, 26, 32, 32, 16, 8, WHOLE, 1, 16, PACK_KV, 1},
     {128, 25, 32, 16, 16, 8, WHOLE, 1, 8, ANY, 1},
 };
+/* clang-format on */
 
 #define ROWS ((int)(sizeof rows / sizeof *rows))
 #define INTEL_ROWS ((int)(sizeof intel_rows / sizeof *intel_rows))
@@ -113,8 +116,7 @@ static uint64_t local_bytes(const row *r, int32_t qk_piece, const clattn__kernel
     return (q + 15) / 16 * 16 + ((k > p + v ? k : p + v) + 15) / 16 * 16 + references + flag;
 }
 
-static int fits(const row *r, uint64_t bytes, const clattn__device *device,
-                const clattn__kernel_shape *shape)
+static int fits(const row *r, uint64_t bytes, const clattn__device *device, const clattn__kernel_shape *shape)
 {
     const size_t work_items = (size_t)(r->items_x * r->items_y);
     const int is_16_bit = shape->dtype_k != CLATTN_DTYPE_F32 && shape->dtype_v != CLATTN_DTYPE_F32 &&
@@ -128,8 +130,8 @@ static int fits(const row *r, uint64_t bytes, const clattn__device *device,
            work_items <= device->max_work_group && work_items <= device->max_work_items_0;
 }
 
-int clattn__tile_portable(clattn__tile *out, const clattn__device *device,
-                          const clattn__kernel_shape *shape, int index)
+int clattn__tile_portable(clattn__tile *out, const clattn__device *device, const clattn__kernel_shape *shape,
+                          int index)
 {
     /* By platform: other compilers for Intel's GPUs (Mesa's) neither spill so nor know the options. */
     const int is_intel =

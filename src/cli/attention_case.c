@@ -14,12 +14,11 @@
 /* ---- Layouts ------------------------------------------------------------------------------------
  */
 
-int64_t case_elements(const case_tensor *t) {
-    return t->dim[0] * t->dim[1] * t->dim[2] * t->dim[3];
-}
+int64_t case_elements(const case_tensor *t) { return t->dim[0] * t->dim[1] * t->dim[2] * t->dim[3]; }
 
 /* Multiplies, unless the result would leave 62 bits. */
-static int multiply(int64_t *product, int64_t factor) {
+static int multiply(int64_t *product, int64_t factor)
+{
     if (factor != 0 && *product > ((int64_t)1 << 62) / factor)
         return -1;
     *product *= factor;
@@ -28,7 +27,8 @@ static int multiply(int64_t *product, int64_t factor) {
 
 /* Strides of a contiguous tensor, [B,H,N,D] or [B,N,H,D]. Fails on overflow, zeros counted as ones.
  */
-static int contiguous_strides(const int64_t dim[4], int bshd, int64_t stride[4]) {
+static int contiguous_strides(const int64_t dim[4], int bshd, int64_t stride[4])
+{
     const int order[2][4] = {{3, 2, 1, 0}, {3, 1, 2, 0}};
     int64_t product = 1;
     for (int i = 0; i < 4; i++) {
@@ -41,7 +41,8 @@ static int contiguous_strides(const int64_t dim[4], int bshd, int64_t stride[4])
 }
 
 /* The buffer's size: offset and everything up to the last element. */
-static int span_bytes(case_tensor *t) {
+static int span_bytes(case_tensor *t)
+{
     int64_t last = 0;
     for (int i = 0; i < 4; i++) {
         int64_t reach = t->dim[i] > 0 ? t->dim[i] - 1 : 0;
@@ -58,7 +59,8 @@ static int span_bytes(case_tensor *t) {
 
 /* Where an axis is only repeated, a stride of 0 is right; elsewhere different values would share a
  * place. Only inputs are looked at: the library refuses outputs that overlap themselves. */
-static int check_overlap(const attention_case *c, int tensor) {
+static int check_overlap(const attention_case *c, int tensor)
+{
     const case_tensor *t = &c->tensor[tensor];
     if (!t->values || case_is_plain(c, tensor) || case_elements(t) == 0)
         return CLI_OK;
@@ -85,7 +87,8 @@ static int check_overlap(const attention_case *c, int tensor) {
     return CLI_OK;
 }
 
-static int lay_out(attention_case *c, int tensor) {
+static int lay_out(attention_case *c, int tensor)
+{
     case_tensor *t = &c->tensor[tensor];
     const call_options *o = &c->options;
     if (!t->present) {
@@ -99,8 +102,7 @@ static int lay_out(attention_case *c, int tensor) {
     t->offset = (uint64_t)o->offset_bytes[tensor];
     if (t->offset % dtype_size(t->dtype) != 0)
         return cli_fail(CLI_USAGE,
-                        "--offset-bytes %s=%" PRIu64
-                        ": expected a multiple of the element's %d bytes",
+                        "--offset-bytes %s=%" PRIu64 ": expected a multiple of the element's %d bytes",
                         tensor_names[tensor], t->offset, (int)dtype_size(t->dtype));
     if (span_bytes(t) != 0)
         return cli_fail(CLI_USAGE, "--strides or --offset-bytes of '%s' reach beyond any buffer",
@@ -109,7 +111,8 @@ static int lay_out(attention_case *c, int tensor) {
 }
 
 /* Outputs and layouts, once the inputs are known. */
-static int complete(attention_case *c) {
+static int complete(attention_case *c)
+{
     const call_options *o = &c->options;
     case_tensor *out = &c->tensor[TENSOR_O], *lse = &c->tensor[TENSOR_LSE];
     const int64_t o_dim[4] = {c->batch, c->heads_q, c->q_len, c->head_dim_v};
@@ -140,14 +143,14 @@ static int complete(attention_case *c) {
     return status;
 }
 
-unsigned char *case_layout_input(const attention_case *c, int tensor) {
+unsigned char *case_layout_input(const attention_case *c, int tensor)
+{
     const case_tensor *t = &c->tensor[tensor];
     const size_t size = dtype_size(t->dtype);
     const uint64_t total = t->bytes + c->guard_bytes;
     unsigned char *buffer = total < SIZE_MAX ? malloc((size_t)total + 1) : NULL;
     if (!buffer) {
-        cli_note("not enough memory for the %" PRIu64 " bytes of '%s'", total,
-                 tensor_names[tensor]);
+        cli_note("not enough memory for the %" PRIu64 " bytes of '%s'", total, tensor_names[tensor]);
         return NULL;
     }
     memset(buffer, 0xff, (size_t)total);
@@ -156,22 +159,20 @@ unsigned char *case_layout_input(const attention_case *c, int tensor) {
     for (int64_t b = 0; b < t->dim[0]; b++)
         for (int64_t h = 0; h < t->dim[1]; h++)
             for (int64_t i = 0; i < t->dim[2]; i++) {
-                const int64_t from =
-                    b * t->value_stride[0] + h * t->value_stride[1] + i * t->value_stride[2];
+                const int64_t from = b * t->value_stride[0] + h * t->value_stride[1] + i * t->value_stride[2];
                 const int64_t to = b * t->stride[0] + h * t->stride[1] + i * t->stride[2];
                 for (int64_t e = 0; e < t->dim[3]; e++)
                     memcpy(buffer + t->offset + (size_t)(to + e * t->stride[3]) * size,
-                           (const unsigned char *)t->values +
-                               (size_t)(from + e * t->value_stride[3]) * size,
+                           (const unsigned char *)t->values + (size_t)(from + e * t->value_stride[3]) * size,
                            size);
             }
     return buffer;
 }
 
-int case_is_plain(const attention_case *c, int tensor) {
+int case_is_plain(const attention_case *c, int tensor)
+{
     const case_tensor *t = &c->tensor[tensor];
-    return t->offset == 0 && c->guard_bytes == 0 &&
-           memcmp(t->stride, t->value_stride, sizeof t->stride) == 0;
+    return t->offset == 0 && c->guard_bytes == 0 && memcmp(t->stride, t->value_stride, sizeof t->stride) == 0;
 }
 
 /* ---- From a file --------------------------------------------------------------------------------
@@ -183,7 +184,8 @@ static const char *const known_later[] = {
     "v_scale",         "k_new",        "v_new",        "rope_cos", "rope_sin",
 };
 
-static int check_names(const safetensors_file *file, const char *name) {
+static int check_names(const safetensors_file *file, const char *name)
+{
     for (size_t i = 0; i < file->count; i++) {
         const char *tensor = file->tensor[i].name;
         int known = 0;
@@ -195,19 +197,18 @@ static int check_names(const safetensors_file *file, const char *name) {
         for (size_t k = 0; k < sizeof known_later / sizeof known_later[0]; k++)
             later |= strcmp(tensor, known_later[k]) == 0;
         if (later)
-            return cli_fail(CLI_USAGE, "%.200s: tensor '%.64s' is not offered by this version",
-                            name, tensor);
-        return cli_fail(CLI_USAGE, "%.200s: unknown tensor '%.64s'; expected q, k, v and bias",
-                        name, tensor);
+            return cli_fail(CLI_USAGE, "%.200s: tensor '%.64s' is not offered by this version", name, tensor);
+        return cli_fail(CLI_USAGE, "%.200s: unknown tensor '%.64s'; expected q, k, v and bias", name, tensor);
     }
     return CLI_OK;
 }
 
-static int read_dtype(case_tensor *t, const safetensors_tensor *source, const char *name) {
+static int read_dtype(case_tensor *t, const safetensors_tensor *source, const char *name)
+{
     t->dtype = dtype_from_safetensors_name(source->dtype);
     if (!t->dtype)
-        return cli_fail(CLI_USAGE, "%.200s: tensor '%s' is %s; expected F32, F16 or BF16", name,
-                        source->name, source->dtype);
+        return cli_fail(CLI_USAGE, "%.200s: tensor '%s' is %s; expected F32, F16 or BF16", name, source->name,
+                        source->dtype);
     t->present = 1;
     t->values = source->data;
     t->rank = source->rank;
@@ -215,8 +216,8 @@ static int read_dtype(case_tensor *t, const safetensors_tensor *source, const ch
 }
 
 /* q, k or v: four dimensions in the layout of the options. */
-static int read_matrix(attention_case *c, int tensor, const safetensors_file *file,
-                       const char *name) {
+static int read_matrix(attention_case *c, int tensor, const safetensors_file *file, const char *name)
+{
     case_tensor *t = &c->tensor[tensor];
     const safetensors_tensor *source = safetensors_find(file, tensor_names[tensor]);
     const int bshd = c->options.layout_bshd;
@@ -228,23 +229,23 @@ static int read_matrix(attention_case *c, int tensor, const safetensors_file *fi
     char text[160];
     safetensors_shape_text(text, sizeof text, source->shape, source->rank);
     if (source->rank != 4)
-        return cli_fail(CLI_USAGE, "%.200s: tensor '%s' has shape %s; expected 4 dimensions [%s]",
-                        name, source->name, text, bshd ? "B,N,H,D" : "B,H,N,D");
+        return cli_fail(CLI_USAGE, "%.200s: tensor '%s' has shape %s; expected 4 dimensions [%s]", name,
+                        source->name, text, bshd ? "B,N,H,D" : "B,H,N,D");
     memcpy(t->shape, source->shape, sizeof t->shape);
     t->dim[0] = source->shape[0];
     t->dim[1] = source->shape[bshd ? 2 : 1];
     t->dim[2] = source->shape[bshd ? 1 : 2];
     t->dim[3] = source->shape[3];
     if (contiguous_strides(t->dim, bshd, t->value_stride) != 0)
-        return cli_fail(CLI_USAGE, "%.200s: tensor '%s' has shape %s, which is too large", name,
-                        source->name, text);
+        return cli_fail(CLI_USAGE, "%.200s: tensor '%s' has shape %s, which is too large", name, source->name,
+                        text);
     memcpy(t->stride, t->value_stride, sizeof t->stride);
     return CLI_OK;
 }
 
 /* Whether axis `axis` of two tensors is alike; the message shows both shapes. */
-static int expect_same(const attention_case *c, const char *name, int a, int b, int axis,
-                       const char *what) {
+static int expect_same(const attention_case *c, const char *name, int a, int b, int axis, const char *what)
+{
     const case_tensor *x = &c->tensor[a], *y = &c->tensor[b];
     if (x->dim[axis] == y->dim[axis])
         return CLI_OK;
@@ -252,11 +253,12 @@ static int expect_same(const attention_case *c, const char *name, int a, int b, 
     safetensors_shape_text(x_text, sizeof x_text, x->shape, 4);
     safetensors_shape_text(y_text, sizeof y_text, y->shape, 4);
     return cli_fail(CLI_USAGE,
-                    "%.200s: tensor '%s' has shape %s; expected the %s of '%s', which has shape %s",
-                    name, tensor_names[b], y_text, what, tensor_names[a], x_text);
+                    "%.200s: tensor '%s' has shape %s; expected the %s of '%s', which has shape %s", name,
+                    tensor_names[b], y_text, what, tensor_names[a], x_text);
 }
 
-static int check_shapes(const attention_case *c, const char *name) {
+static int check_shapes(const attention_case *c, const char *name)
+{
     const case_tensor *q = &c->tensor[TENSOR_Q], *k = &c->tensor[TENSOR_K];
     int status = expect_same(c, name, TENSOR_Q, TENSOR_K, 0, "batch");
     if (status == CLI_OK)
@@ -271,26 +273,25 @@ static int check_shapes(const attention_case *c, const char *name) {
         char text[160];
         safetensors_shape_text(text, sizeof text, c->tensor[t].shape, 4);
         if (c->tensor[t].dim[3] < 1 || c->tensor[t].dim[3] > CLATTN_MAX_HEAD_DIM)
-            status = cli_fail(CLI_USAGE,
-                              "%.200s: tensor '%s' has shape %s; expected a head dim of 1 to %d",
+            status = cli_fail(CLI_USAGE, "%.200s: tensor '%s' has shape %s; expected a head dim of 1 to %d",
                               name, tensor_names[t], text, CLATTN_MAX_HEAD_DIM);
         else if (c->tensor[t].dim[2] > CLATTN_MAX_LENGTH)
-            status = cli_fail(CLI_USAGE,
-                              "%.200s: tensor '%s' has shape %s; expected a length of at most %d",
+            status = cli_fail(CLI_USAGE, "%.200s: tensor '%s' has shape %s; expected a length of at most %d",
                               name, tensor_names[t], text, CLATTN_MAX_LENGTH);
         else if (c->tensor[t].dim[1] < 1 || c->tensor[t].dim[1] > INT32_MAX)
-            status = cli_fail(CLI_USAGE, "%.200s: tensor '%s' has shape %s; expected 1 to %d heads",
-                              name, tensor_names[t], text, INT32_MAX);
+            status = cli_fail(CLI_USAGE, "%.200s: tensor '%s' has shape %s; expected 1 to %d heads", name,
+                              tensor_names[t], text, INT32_MAX);
     }
     if (status == CLI_OK && q->dim[1] % k->dim[1] != 0)
         status = cli_fail(CLI_USAGE,
-                          "%.200s: tensor 'q' has %" PRId64
-                          " heads; expected a multiple of the %" PRId64 " heads of 'k'",
+                          "%.200s: tensor 'q' has %" PRId64 " heads; expected a multiple of the %" PRId64
+                          " heads of 'k'",
                           name, q->dim[1], k->dim[1]);
     return status;
 }
 
-static void set_sizes(attention_case *c) {
+static void set_sizes(attention_case *c)
+{
     const case_tensor *q = &c->tensor[TENSOR_Q], *k = &c->tensor[TENSOR_K];
     c->batch = q->dim[0];
     c->heads_q = q->dim[1];
@@ -303,7 +304,8 @@ static void set_sizes(attention_case *c) {
 
 /* The bias: aligned right to [B,Hq,Nq,Nk], each axis full or 1; axes of 1 are repeated by stride 0.
  */
-static int read_bias(attention_case *c, const safetensors_tensor *source, const char *name) {
+static int read_bias(attention_case *c, const safetensors_tensor *source, const char *name)
+{
     case_tensor *t = &c->tensor[TENSOR_BIAS];
     const int64_t full[4] = {c->batch, c->heads_q, c->q_len, c->kv_len};
     const int status = read_dtype(t, source, name);
@@ -325,8 +327,7 @@ static int read_bias(attention_case *c, const safetensors_tensor *source, const 
         char have[160], want[160];
         safetensors_shape_text(have, sizeof have, source->shape, source->rank);
         safetensors_shape_text(want, sizeof want, full, 4);
-        return cli_fail(CLI_USAGE,
-                        "%.200s: tensor 'bias' has shape %s; expected one that broadcasts to %s",
+        return cli_fail(CLI_USAGE, "%.200s: tensor 'bias' has shape %s; expected one that broadcasts to %s",
                         name, have, want);
     }
     memcpy(t->stride, t->value_stride, sizeof t->stride);
@@ -334,7 +335,8 @@ static int read_bias(attention_case *c, const safetensors_tensor *source, const 
 }
 
 int case_from_file(attention_case *out, const safetensors_file *file, const char *name,
-                   const call_options *options) {
+                   const call_options *options)
+{
     memset(out, 0, sizeof *out);
     out->options = *options;
     int status = check_names(file, name);
@@ -354,8 +356,9 @@ int case_from_file(attention_case *out, const safetensors_file *file, const char
 /* ---- From arrays --------------------------------------------------------------------------------
  */
 
-static void set_input(attention_case *c, int tensor, const void *values, int32_t dtype,
-                      int64_t heads, int64_t length, int64_t dim) {
+static void set_input(attention_case *c, int tensor, const void *values, int32_t dtype, int64_t heads,
+                      int64_t length, int64_t dim)
+{
     case_tensor *t = &c->tensor[tensor];
     const int bshd = c->options.layout_bshd;
     const int64_t dims[4] = {c->batch, heads, length, dim};
@@ -372,7 +375,8 @@ static void set_input(attention_case *c, int tensor, const void *values, int32_t
     memcpy(t->stride, t->value_stride, sizeof t->stride);
 }
 
-int case_from_inputs(attention_case *out, const case_inputs *in, const call_options *options) {
+int case_from_inputs(attention_case *out, const case_inputs *in, const call_options *options)
+{
     memset(out, 0, sizeof *out);
     out->options = *options;
     out->batch = in->batch;
@@ -382,12 +386,9 @@ int case_from_inputs(attention_case *out, const case_inputs *in, const call_opti
     set_sizes(out);
     if (in->bias) {
         safetensors_tensor bias = {
-            "bias",
-            dtype_safetensors_name(in->dtype_bias),
-            4,
-            {in->bias_dim[0], in->bias_dim[1], in->bias_dim[2], in->bias_dim[3]},
-            in->bias,
-            0};
+            "bias",   dtype_safetensors_name(in->dtype_bias),
+            4,        {in->bias_dim[0], in->bias_dim[1], in->bias_dim[2], in->bias_dim[3]},
+            in->bias, 0};
         const int status = read_bias(out, &bias, "bias");
         if (status != CLI_OK)
             return status;
@@ -398,7 +399,8 @@ int case_from_inputs(attention_case *out, const case_inputs *in, const call_opti
 /* ---- To the library, the reference, a file ------------------------------------------------------
  */
 
-clattn_plan_desc case_plan_desc(const attention_case *c) {
+clattn_plan_desc case_plan_desc(const attention_case *c)
+{
     const call_options *o = &c->options;
     clattn_plan_desc desc = CLATTN_PLAN_DESC_INIT;
     desc.dtype_q = c->tensor[TENSOR_Q].dtype;
@@ -410,8 +412,7 @@ clattn_plan_desc case_plan_desc(const attention_case *c) {
     desc.heads_kv = (int32_t)c->heads_kv;
     desc.head_dim_qk = (int32_t)c->head_dim_qk;
     desc.head_dim_v = (int32_t)c->head_dim_v;
-    desc.features = (o->causal ? CLATTN_FEATURE_CAUSAL : 0) |
-                    (o->has_window ? CLATTN_FEATURE_WINDOW : 0) |
+    desc.features = (o->causal ? CLATTN_FEATURE_CAUSAL : 0) | (o->has_window ? CLATTN_FEATURE_WINDOW : 0) |
                     (o->softcap > 0 ? CLATTN_FEATURE_SOFTCAP : 0) |
                     (c->tensor[TENSOR_BIAS].present ? CLATTN_FEATURE_BIAS : 0) |
                     (o->want_lse ? CLATTN_FEATURE_LSE : 0);
@@ -420,13 +421,15 @@ clattn_plan_desc case_plan_desc(const attention_case *c) {
     return desc;
 }
 
-static reference_tensor reference_view(const case_tensor *t) {
+static reference_tensor reference_view(const case_tensor *t)
+{
     reference_tensor view = {t->values, t->dtype, {0, 0, 0, 0}};
     memcpy(view.stride, t->value_stride, sizeof view.stride);
     return view;
 }
 
-reference_call case_reference(const attention_case *c) {
+reference_call case_reference(const attention_case *c)
+{
     const call_options *o = &c->options;
     reference_call call = {0};
     call.q = reference_view(&c->tensor[TENSOR_Q]);
@@ -452,7 +455,8 @@ reference_call case_reference(const attention_case *c) {
     return call;
 }
 
-int case_save(const attention_case *c, const char *path, uint64_t local_bytes) {
+int case_save(const attention_case *c, const char *path, uint64_t local_bytes)
+{
     safetensors_tensor tensors[TENSOR_BIAS + 1];
     size_t count = 0;
     for (int i = TENSOR_Q; i <= TENSOR_BIAS; i++) {
@@ -486,6 +490,7 @@ int case_save(const attention_case *c, const char *path, uint64_t local_bytes) {
     return CLI_OK;
 }
 
-const char *case_saved_options(const safetensors_file *file) {
+const char *case_saved_options(const safetensors_file *file)
+{
     return safetensors_metadata(file, OPTIONS_KEY);
 }

@@ -32,8 +32,8 @@ typedef int (*bench_enqueue)(void *user);
 
 /* Times what `enqueue` puts in the queue: `repeat` times, or (0) as often as fits into `budget`
  * seconds, at least three times; once if it takes longer than that. */
-int bench_measure(bench_time *out, cl_command_queue queue, bench_enqueue enqueue, void *user,
-                  int64_t repeat, double budget);
+int bench_measure(bench_time *out, cl_command_queue queue, bench_enqueue enqueue, void *user, int64_t repeat,
+                  double budget);
 
 /* ---- bench_ceiling.c ---- */
 
@@ -107,11 +107,11 @@ typedef struct bench_results {
 } bench_results;
 
 /* Adds a result of this call, flash or naive. */
-int bench_results_add(bench_results *results, const bench_call *call, int naive,
-                      const bench_time *time, const bench_ceiling *ceiling);
+int bench_results_add(bench_results *results, const bench_call *call, int naive, const bench_time *time,
+                      const bench_ceiling *ceiling);
 void bench_results_release(bench_results *results);
-int bench_write_json(const bench_results *results, const cli_device *device,
-                     const bench_ceiling *ceiling, const char *path);
+int bench_write_json(const bench_results *results, const cli_device *device, const bench_ceiling *ceiling,
+                     const char *path);
 
 /* "1.23 MiB" */
 void bench_format_bytes(char *out, size_t capacity, uint64_t bytes);

@@ -8,11 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int open_device(bench_call *out, cli_device *device) {
+static int open_device(bench_call *out, cli_device *device)
+{
     const int32_t dtype = out->c.tensor[TENSOR_Q].dtype;
-    const naive_shape shape = {out->c.batch,      out->c.heads_q,   out->c.heads_kv,
-                               out->c.q_len,      out->c.kv_len,    out->c.head_dim_qk,
-                               out->c.head_dim_v, out->shape.causal};
+    const naive_shape shape = {out->c.batch,  out->c.heads_q,     out->c.heads_kv,   out->c.q_len,
+                               out->c.kv_len, out->c.head_dim_qk, out->c.head_dim_v, out->shape.causal};
     const int status = device_call_open(&out->call, device, &out->c);
     if (status == CLI_OK)
         out->naive_bytes = out->call.device_bytes + naive_scores_bytes(&shape, dtype);
@@ -20,7 +20,8 @@ static int open_device(bench_call *out, cli_device *device) {
 }
 
 int bench_call_open(bench_call *out, cli_device *device, const bench_options *options,
-                    const bench_shape *shape) {
+                    const bench_shape *shape)
+{
     random_state random = {1};
     call_options o = {0};
     case_inputs in = {0};
@@ -44,8 +45,7 @@ int bench_call_open(bench_call *out, cli_device *device, const bench_options *op
     in.q = out->inputs[0] = random_tensor(&random, rows_q * shape->head_dim_qk, in.dtype_q, 1.0f);
     in.k = out->inputs[1] = random_tensor(&random, rows_kv * shape->head_dim_qk, in.dtype_k, 1.0f);
     in.v = out->inputs[2] = random_tensor(&random, rows_kv * shape->head_dim_v, in.dtype_v, 1.0f);
-    int status =
-        in.q && in.k && in.v ? CLI_OK : cli_fail(CLI_FAILED, "not enough memory for the inputs");
+    int status = in.q && in.k && in.v ? CLI_OK : cli_fail(CLI_FAILED, "not enough memory for the inputs");
     if (status == CLI_OK)
         status = case_from_inputs(&out->c, &in, &o);
     if (status == CLI_OK)
@@ -55,7 +55,8 @@ int bench_call_open(bench_call *out, cli_device *device, const bench_options *op
     return status;
 }
 
-int bench_call_from_case(bench_call *out, cli_device *device, const attention_case *c) {
+int bench_call_from_case(bench_call *out, cli_device *device, const attention_case *c)
+{
     const bench_shape shape = {c->batch,
                                c->heads_q,
                                c->heads_kv,
@@ -70,7 +71,8 @@ int bench_call_from_case(bench_call *out, cli_device *device, const attention_ca
     return open_device(out, device);
 }
 
-void bench_call_close(bench_call *call) {
+void bench_call_close(bench_call *call)
+{
     if (call->scores)
         clReleaseMemObject(call->scores);
     if (call->naive_o)
@@ -81,7 +83,8 @@ void bench_call_close(bench_call *call) {
     memset(call, 0, sizeof *call);
 }
 
-int bench_naive_fits(const bench_call *call) {
+int bench_naive_fits(const bench_call *call)
+{
     const cli_device *d = call->call.device;
     const uint64_t scores = call->naive_bytes - call->call.device_bytes;
     /* A quarter of the memory is left to others: on CPUs it is the host's own. */
@@ -89,24 +92,27 @@ int bench_naive_fits(const bench_call *call) {
            call->naive_bytes + call->call.buffer_bytes[TENSOR_O] <= d->global_bytes / 4 * 3;
 }
 
-int bench_naive_open(bench_call *call, naive_program *program) {
+int bench_naive_open(bench_call *call, naive_program *program)
+{
     cl_int error;
     const cl_context context = call->call.device->context;
     const uint64_t scores = call->naive_bytes - call->call.device_bytes;
     call->naive = program;
     call->scores = clCreateBuffer(context, CL_MEM_READ_WRITE, (size_t)scores, NULL, &error);
     if (error == CL_SUCCESS) /* an o of its own, so that the two can be compared */
-        call->naive_o = clCreateBuffer(context, CL_MEM_READ_WRITE,
-                                       call->call.buffer_bytes[TENSOR_O], NULL, &error);
+        call->naive_o =
+            clCreateBuffer(context, CL_MEM_READ_WRITE, call->call.buffer_bytes[TENSOR_O], NULL, &error);
     return error == CL_SUCCESS ? CLI_OK : cli_opencl_fail(error, "the buffers of naive attention");
 }
 
-int bench_enqueue_flash(void *user) {
+int bench_enqueue_flash(void *user)
+{
     bench_call *call = user;
     return device_call_enqueue(&call->call);
 }
 
-int bench_enqueue_naive(void *user) {
+int bench_enqueue_naive(void *user)
+{
     bench_call *call = user;
     const attention_case *c = &call->c;
     const naive_shape shape = {c->batch,  c->heads_q,     c->heads_kv,   c->q_len,
@@ -116,22 +122,24 @@ int bench_enqueue_naive(void *user) {
                          call->scores, call->naive_o);
 }
 
-static int fetch_floats(bench_call *call, cl_mem buffer, float **out) {
+static int fetch_floats(bench_call *call, cl_mem buffer, float **out)
+{
     const case_tensor *t = &call->c.tensor[TENSOR_O];
     const size_t count = (size_t)case_elements(t), size = dtype_size(t->dtype);
     unsigned char *bytes = malloc(count * size + 1);
     *out = malloc(count * sizeof(float) + 1);
     cl_int status = CL_OUT_OF_HOST_MEMORY;
     if (bytes && *out)
-        status = clEnqueueReadBuffer(call->call.device->queue, buffer, CL_TRUE, 0, count * size,
-                                     bytes, 0, NULL, NULL);
+        status = clEnqueueReadBuffer(call->call.device->queue, buffer, CL_TRUE, 0, count * size, bytes, 0,
+                                     NULL, NULL);
     for (size_t i = 0; status == CL_SUCCESS && i < count; i++)
         (*out)[i] = tensor_load(bytes + i * size, t->dtype);
     free(bytes);
     return status == CL_SUCCESS ? CLI_OK : cli_opencl_fail(status, "clEnqueueReadBuffer");
 }
 
-int bench_fetch(bench_call *call, float **flash, float **naive) {
+int bench_fetch(bench_call *call, float **flash, float **naive)
+{
     *flash = NULL;
     *naive = NULL;
     int status = fetch_floats(call, call->call.buffer[TENSOR_O], flash);
@@ -146,7 +154,8 @@ int bench_fetch(bench_call *call, float **flash, float **naive) {
     return status;
 }
 
-double bench_flops(const bench_shape *s) {
+double bench_flops(const bench_shape *s)
+{
     double pairs = (double)s->q_len * (double)s->kv_len;
     if (s->causal) {
         /* Row i sees i + kv_len - q_len + 1 keys, if that is positive; so the rows that see some
@@ -157,11 +166,11 @@ double bench_flops(const bench_shape *s) {
     return 2.0 * (double)(s->batch * s->heads_q) * pairs * (double)(s->head_dim_qk + s->head_dim_v);
 }
 
-double bench_bytes(const bench_call *call) {
+double bench_bytes(const bench_call *call)
+{
     double bytes = 0;
     for (int t = TENSOR_Q; t <= TENSOR_O; t++)
         if (call->c.tensor[t].present)
-            bytes += (double)case_elements(&call->c.tensor[t]) *
-                     (double)dtype_size(call->c.tensor[t].dtype);
+            bytes += (double)case_elements(&call->c.tensor[t]) * (double)dtype_size(call->c.tensor[t].dtype);
     return bytes;
 }

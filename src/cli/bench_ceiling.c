@@ -16,15 +16,16 @@ typedef struct launch {
     size_t global;
 } launch;
 
-static int enqueue_launch(void *user) {
+static int enqueue_launch(void *user)
+{
     const launch *l = user;
     const cl_int status =
         clEnqueueNDRangeKernel(l->queue, l->kernel, 1, NULL, &l->global, NULL, 0, NULL, NULL);
     return status == CL_SUCCESS ? CLI_OK : cli_opencl_fail(status, "clEnqueueNDRangeKernel");
 }
 
-static int time_fma(double *flops, cli_device *device, cl_kernel kernel, cl_mem out, size_t items,
-                    int chains) {
+static int time_fma(double *flops, cli_device *device, cl_kernel kernel, cl_mem out, size_t items, int chains)
+{
     const cl_float factor = 0.999f, addend = 0.001f;
     cl_int steps = 64;
     const launch l = {device->queue, kernel, items};
@@ -52,7 +53,8 @@ static int time_fma(double *flops, cli_device *device, cl_kernel kernel, cl_mem 
     }
 }
 
-static int measure_fma(double *best, cli_device *device, int chains) {
+static int measure_fma(double *best, cli_device *device, int chains)
+{
     char options[64];
     cl_int error;
     cli_format(options, sizeof options, "-cl-std=CL1.2 -DCHAINS=%d", chains);
@@ -65,8 +67,7 @@ static int measure_fma(double *best, cli_device *device, int chains) {
     cl_kernel kernel = clCreateKernel(program, "fma_rate", &error);
     cl_mem out = NULL;
     if (error == CL_SUCCESS)
-        out = clCreateBuffer(device->context, CL_MEM_WRITE_ONLY, items * sizeof(cl_float), NULL,
-                             &error);
+        out = clCreateBuffer(device->context, CL_MEM_WRITE_ONLY, items * sizeof(cl_float), NULL, &error);
     double flops = 0;
     const int status = error == CL_SUCCESS ? time_fma(&flops, device, kernel, out, items, chains)
                                            : cli_opencl_fail(error, "fma_rate");
@@ -80,8 +81,9 @@ static int measure_fma(double *best, cli_device *device, int chains) {
     return status;
 }
 
-static int time_copy(double *rate, cli_device *device, cl_kernel kernel, cl_mem from, cl_mem to,
-                     size_t bytes, size_t item_bytes) {
+static int time_copy(double *rate, cli_device *device, cl_kernel kernel, cl_mem from, cl_mem to, size_t bytes,
+                     size_t item_bytes)
+{
     bench_time time;
     launch l = {device->queue, kernel, bytes / item_bytes};
     const cl_float zero = 0;
@@ -90,8 +92,7 @@ static int time_copy(double *rate, cli_device *device, cl_kernel kernel, cl_mem 
         error = clSetKernelArg(kernel, 1, sizeof to, &to);
     /* Pages that were never written may all be the same one. */
     if (error == CL_SUCCESS)
-        error =
-            clEnqueueFillBuffer(device->queue, from, &zero, sizeof zero, 0, bytes, 0, NULL, NULL);
+        error = clEnqueueFillBuffer(device->queue, from, &zero, sizeof zero, 0, bytes, 0, NULL, NULL);
     if (error != CL_SUCCESS)
         return cli_opencl_fail(error, "copy_rate");
     const int status = bench_measure(&time, device->queue, enqueue_launch, &l, 0, 0.2);
@@ -100,7 +101,8 @@ static int time_copy(double *rate, cli_device *device, cl_kernel kernel, cl_mem 
     return status;
 }
 
-static int measure_copy(double *rate, cli_device *device) {
+static int measure_copy(double *rate, cli_device *device)
+{
     const int cpu = (device->entry.type & CL_DEVICE_TYPE_CPU) != 0;
     const char *options = cpu ? "-cl-std=CL1.2 -DCOPY_T=float16" : "-cl-std=CL1.2";
     const size_t item_bytes = cpu ? sizeof(cl_float16) : sizeof(cl_float4);
@@ -132,7 +134,8 @@ static int measure_copy(double *rate, cli_device *device) {
     return status;
 }
 
-int bench_measure_ceiling(bench_ceiling *out, cli_device *device) {
+int bench_measure_ceiling(bench_ceiling *out, cli_device *device)
+{
     out->fma_flops = 0;
     out->copy_bytes = 0;
     int status = measure_fma(&out->fma_flops, device, 6);

@@ -18,8 +18,8 @@ enum { MAX_REPEATS = 1000, MAX_BATCH = 1000 };
 
 static const double batch_seconds = 0.004;
 
-static int run_batch(cl_command_queue queue, bench_enqueue enqueue, void *user, int batch,
-                     double *seconds) {
+static int run_batch(cl_command_queue queue, bench_enqueue enqueue, void *user, int batch, double *seconds)
+{
     const double start = platform_seconds();
     for (int i = 0; i < batch; i++) {
         const int status = enqueue(user);
@@ -33,13 +33,15 @@ static int run_batch(cl_command_queue queue, bench_enqueue enqueue, void *user, 
     return CLI_OK;
 }
 
-static int compare_doubles(const void *a, const void *b) {
+static int compare_doubles(const void *a, const void *b)
+{
     const double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
-int bench_measure(bench_time *out, cl_command_queue queue, bench_enqueue enqueue, void *user,
-                  int64_t repeat, double budget) {
+int bench_measure(bench_time *out, cl_command_queue queue, bench_enqueue enqueue, void *user, int64_t repeat,
+                  double budget)
+{
     double times[MAX_REPEATS], first = 0;
     /* The first run touches memory and wakes the device; the second tells how long a call takes. */
     int status = run_batch(queue, enqueue, user, 1, &first);

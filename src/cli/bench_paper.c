@@ -17,7 +17,8 @@ static const double naive_limit = 4.0;
 /* ---- The same result ----------------------------------------------------------------------------
  */
 
-static double largest_difference(const float *a, const float *b, int64_t count) {
+static double largest_difference(const float *a, const float *b, int64_t count)
+{
     double largest = 0;
     for (int64_t i = 0; i < count; i++) {
         const double difference = fabs((double)a[i] - (double)b[i]);
@@ -27,7 +28,8 @@ static double largest_difference(const float *a, const float *b, int64_t count) 
     return largest;
 }
 
-static int compare_outputs(bench_call *call, const float *flash, const float *naive) {
+static int compare_outputs(bench_call *call, const float *flash, const float *naive)
+{
     const reference_call reference = case_reference(&call->c);
     const int64_t count = case_elements(&call->c.tensor[TENSOR_O]);
     double *exact = malloc((size_t)count * sizeof *exact);
@@ -46,7 +48,8 @@ static int compare_outputs(bench_call *call, const float *flash, const float *na
     return CLI_OK;
 }
 
-static int show_deviation_of(bench_state *state, bench_call *call) {
+static int show_deviation_of(bench_state *state, bench_call *call)
+{
     float *flash = NULL, *naive = NULL;
     int status = bench_need_naive(state);
     if (status == CLI_OK)
@@ -65,8 +68,8 @@ static int show_deviation_of(bench_state *state, bench_call *call) {
 }
 
 /* Deviation on a file's tensors, full or causal. */
-static int open_input(bench_call *call, bench_state *state, const safetensors_file *file,
-                      int causal) {
+static int open_input(bench_call *call, bench_state *state, const safetensors_file *file, int causal)
+{
     attention_case c;
     call_options o = {0};
     o.causal = causal;
@@ -75,14 +78,14 @@ static int open_input(bench_call *call, bench_state *state, const safetensors_fi
     if (status != CLI_OK)
         return status;
     if (c.tensor[TENSOR_BIAS].present)
-        return cli_fail(CLI_USAGE, "%.200s: expected q, k and v, and no bias",
-                        state->options->input);
+        return cli_fail(CLI_USAGE, "%.200s: expected q, k and v, and no bias", state->options->input);
     return bench_call_from_case(call, &state->device, &c);
 }
 
 /* Converts a file's q, k and v to the type that is measured. `converted` receives what is to be freed
  * after the file's last use. */
-static int convert_input(safetensors_file *file, int32_t dtype, void *converted[3]) {
+static int convert_input(safetensors_file *file, int32_t dtype, void *converted[3])
+{
     static const char *const names[3] = {"q", "k", "v"};
     for (int i = 0; i < 3; i++) {
         safetensors_tensor *t = (safetensors_tensor *)safetensors_find(file, names[i]);
@@ -103,7 +106,8 @@ static int convert_input(safetensors_file *file, int32_t dtype, void *converted[
     return CLI_OK;
 }
 
-static int show_deviation(bench_state *state) {
+static int show_deviation(bench_state *state)
+{
     const char *input = state->options->input;
     safetensors_file file = {0};
     char error[800];
@@ -124,11 +128,9 @@ static int show_deviation(bench_state *state) {
             char plan[1024];
             device_call_describe(&call.call, plan, sizeof plan);
             printf("plan      %s\n\n", plan);
-            printf("Deviation (largest absolute), %s, %s, B=%" PRId64 " H=%" PRId64 " N=%" PRId64
-                   " D=%d\n",
-                   input ? input : "random input", dtype_name(state->options->dtype[0]),
-                   call.shape.batch, call.shape.heads_q, call.shape.q_len,
-                   (int)call.shape.head_dim_qk);
+            printf("Deviation (largest absolute), %s, %s, B=%" PRId64 " H=%" PRId64 " N=%" PRId64 " D=%d\n",
+                   input ? input : "random input", dtype_name(state->options->dtype[0]), call.shape.batch,
+                   call.shape.heads_q, call.shape.q_len, (int)call.shape.head_dim_qk);
             printf("            naive-flash     flash-exact     naive-exact\n");
         }
         status = show_deviation_of(state, &call);
@@ -145,14 +147,15 @@ static int show_deviation(bench_state *state) {
 
 /* Times naive if it fits and is expected to end in time. `rate` is the last one seen, 0 at first;
  * the time is left at 0 if it was not measured. */
-static int time_naive(bench_state *state, bench_call *call, double *rate, bench_time *time) {
+static int time_naive(bench_state *state, bench_call *call, double *rate, bench_time *time)
+{
     time->median = 0;
     if (!bench_naive_fits(call) || (*rate > 0 && bench_flops(&call->shape) / *rate > naive_limit))
         return CLI_OK;
     int status = bench_naive_open(call, &state->naive);
     if (status == CLI_OK)
-        status = bench_measure(time, state->device.queue, bench_enqueue_naive, call,
-                               state->options->repeat, 0.5);
+        status =
+            bench_measure(time, state->device.queue, bench_enqueue_naive, call, state->options->repeat, 0.5);
     if (status == CLI_OK) {
         *rate = bench_flops(&call->shape) / time->median;
         status = bench_results_add(&state->results, call, 1, time, &state->ceiling);
@@ -160,11 +163,11 @@ static int time_naive(bench_state *state, bench_call *call, double *rate, bench_
     return status;
 }
 
-static int time_both(bench_state *state, bench_call *call, double *rate, bench_time *flash,
-                     bench_time *naive) {
+static int time_both(bench_state *state, bench_call *call, double *rate, bench_time *flash, bench_time *naive)
+{
     progress_show("N = %" PRId64, call->shape.q_len);
-    int status = bench_measure(flash, state->device.queue, bench_enqueue_flash, call,
-                               state->options->repeat, 0.5);
+    int status =
+        bench_measure(flash, state->device.queue, bench_enqueue_flash, call, state->options->repeat, 0.5);
     if (status == CLI_OK)
         status = bench_results_add(&state->results, call, 0, flash, &state->ceiling);
     if (status == CLI_OK)
@@ -176,8 +179,8 @@ static int time_both(bench_state *state, bench_call *call, double *rate, bench_t
 /* ---- Memory -------------------------------------------------------------------------------------
  */
 
-static void print_memory_row(const bench_call *call, const bench_time *flash,
-                             const bench_time *naive) {
+static void print_memory_row(const bench_call *call, const bench_time *flash, const bench_time *naive)
+{
     char flash_bytes[24], naive_bytes[24], naive_ms[24];
     const double ratio = (double)call->naive_bytes / (double)call->call.device_bytes;
     bench_format_bytes(flash_bytes, sizeof flash_bytes, call->call.device_bytes);
@@ -191,7 +194,8 @@ static void print_memory_row(const bench_call *call, const bench_time *flash,
     fflush(stdout);
 }
 
-static int show_memory(bench_state *state) {
+static int show_memory(bench_state *state)
+{
     static const int64_t lengths[] = {2048, 8192, 32768};
     double rate = 0;
     int computed = 0, status = CLI_OK;
@@ -219,8 +223,8 @@ static int show_memory(bench_state *state) {
 /* ---- Growth -------------------------------------------------------------------------------------
  */
 
-static void print_growth_row(const bench_call *call, const bench_time *flash,
-                             const bench_time *naive) {
+static void print_growth_row(const bench_call *call, const bench_time *flash, const bench_time *naive)
+{
     const double flops = bench_flops(&call->shape);
     char ms[24] = "-", rate[24] = "-", gain[24] = "-";
     if (naive->median > 0) {
@@ -229,12 +233,13 @@ static void print_growth_row(const bench_call *call, const bench_time *flash,
         cli_format(gain, sizeof gain, "%.1fx", naive->median / flash->median);
     }
     printf("  %6" PRId64 "  %-6s  %10.2f  %10s  %9s  %9.1f  %9s\n", call->shape.q_len,
-           call->shape.causal ? "yes" : "no", flash->median * 1e3, ms, gain,
-           flops / flash->median * 1e-9, rate);
+           call->shape.causal ? "yes" : "no", flash->median * 1e3, ms, gain, flops / flash->median * 1e-9,
+           rate);
     fflush(stdout);
 }
 
-static int show_growth(bench_state *state) {
+static int show_growth(bench_state *state)
+{
     const int cpu = (state->device.entry.type & CL_DEVICE_TYPE_CPU) != 0;
     const int64_t longest = cpu ? 4096 : 16384;
     int status = CLI_OK;
@@ -259,7 +264,8 @@ static int show_growth(bench_state *state) {
     return status;
 }
 
-int bench_run_paper(bench_state *state) {
+int bench_run_paper(bench_state *state)
+{
     int status = show_deviation(state);
     if (status == CLI_OK)
         status = show_memory(state);

@@ -10,8 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-int bench_results_add(bench_results *results, const bench_call *call, int naive,
-                      const bench_time *time, const bench_ceiling *ceiling) {
+int bench_results_add(bench_results *results, const bench_call *call, int naive, const bench_time *time,
+                      const bench_ceiling *ceiling)
+{
     bench_result *grown = realloc(results->entry, (results->count + 1) * sizeof *grown);
     if (!grown)
         return cli_fail(CLI_FAILED, "out of memory");
@@ -38,12 +39,14 @@ int bench_results_add(bench_results *results, const bench_call *call, int naive,
     return CLI_OK;
 }
 
-void bench_results_release(bench_results *results) {
+void bench_results_release(bench_results *results)
+{
     free(results->entry);
     memset(results, 0, sizeof *results);
 }
 
-static cJSON *json_device(const cli_device *d, const bench_ceiling *ceiling) {
+static cJSON *json_device(const cli_device *d, const bench_ceiling *ceiling)
+{
     cJSON *json = cJSON_CreateObject();
     cJSON_AddStringToObject(json, "name", d->entry.name);
     cJSON_AddStringToObject(json, "platform", d->entry.platform_name);
@@ -58,7 +61,8 @@ static cJSON *json_device(const cli_device *d, const bench_ceiling *ceiling) {
     return json;
 }
 
-static cJSON *json_result(const bench_result *r) {
+static cJSON *json_result(const bench_result *r)
+{
     cJSON *json = cJSON_CreateObject();
     cJSON_AddStringToObject(json, "op", "forward");
     cJSON_AddStringToObject(json, "dtype", dtype_name(r->dtype));
@@ -87,12 +91,13 @@ static cJSON *json_result(const bench_result *r) {
     return json;
 }
 
-int bench_write_json(const bench_results *results, const cli_device *device,
-                     const bench_ceiling *ceiling, const char *path) {
+int bench_write_json(const bench_results *results, const cli_device *device, const bench_ceiling *ceiling,
+                     const char *path)
+{
     char library[32];
     const unsigned version = clattn_version();
-    cli_format(library, sizeof library, "clattn %u.%u.%u", version / 1000000u,
-               version / 1000u % 1000u, version % 1000u);
+    cli_format(library, sizeof library, "clattn %u.%u.%u", version / 1000000u, version / 1000u % 1000u,
+               version % 1000u);
     cJSON *json = cJSON_CreateObject();
     cJSON_AddNumberToObject(json, "schema_version", 1);
     cJSON_AddStringToObject(json, "library", library);
@@ -115,7 +120,8 @@ int bench_write_json(const bench_results *results, const cli_device *device,
     return status == 0 ? CLI_OK : cli_fail(CLI_FAILED, "%.200s: cannot be written", path);
 }
 
-void bench_format_bytes(char *out, size_t capacity, uint64_t bytes) {
+void bench_format_bytes(char *out, size_t capacity, uint64_t bytes)
+{
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
     double value = (double)bytes;
     int unit = 0;

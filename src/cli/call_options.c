@@ -27,33 +27,25 @@ const option_row call_rows[] = {
      "lay tensor T (q,k,v,bias,o,lse) out so; in elements"},
     {OPTION_OFFSET_BYTES, "offset-bytes", 0, ARGUMENT_REQUIRED, "T=N",
      "tensor T begins at byte N of its buffer"},
-    {OPTION_VERIFY, "verify", 0, ARGUMENT_NONE, NULL,
-     "also compare with the double-precision reference"},
+    {OPTION_VERIFY, "verify", 0, ARGUMENT_NONE, NULL, "also compare with the double-precision reference"},
     {OPTION_END, NULL, 0, 0, NULL, NULL},
 };
 
-#define NOT_OFFERED(name)                                                                          \
-    { OPTION_NOT_OFFERED, name, 0, ARGUMENT_OPTIONAL, NULL, NULL }
+#define NOT_OFFERED(name)                                          \
+    {                                                              \
+        OPTION_NOT_OFFERED, name, 0, ARGUMENT_OPTIONAL, NULL, NULL \
+    }
 
 const option_row call_rows_not_offered[] = {
-    NOT_OFFERED("splits"),
-    NOT_OFFERED("deterministic"),
-    NOT_OFFERED("batch-invariant"),
-    NOT_OFFERED("dropout"),
-    NOT_OFFERED("seed"),
-    NOT_OFFERED("dropout-offset"),
-    NOT_OFFERED("alibi-max-bias"),
-    NOT_OFFERED("lse-base"),
-    NOT_OFFERED("kv-dtype"),
-    NOT_OFFERED("emit-cache"),
-    NOT_OFFERED("score-mod"),
-    NOT_OFFERED("mask-mod"),
-    NOT_OFFERED("backward"),
-    NOT_OFFERED("rope"),
-    {OPTION_END, NULL, 0, 0, NULL, NULL},
+    NOT_OFFERED("splits"),         NOT_OFFERED("deterministic"), NOT_OFFERED("batch-invariant"),
+    NOT_OFFERED("dropout"),        NOT_OFFERED("seed"),          NOT_OFFERED("dropout-offset"),
+    NOT_OFFERED("alibi-max-bias"), NOT_OFFERED("lse-base"),      NOT_OFFERED("kv-dtype"),
+    NOT_OFFERED("emit-cache"),     NOT_OFFERED("score-mod"),     NOT_OFFERED("mask-mod"),
+    NOT_OFFERED("backward"),       NOT_OFFERED("rope"),          {OPTION_END, NULL, 0, 0, NULL, NULL},
 };
 
-static int apply_causal(call_options *o, const char *value) {
+static int apply_causal(call_options *o, const char *value)
+{
     o->causal = 1;
     if (!value && o->position_mode == CLATTN_POSITION_TOP_LEFT)
         o->position_mode = CLATTN_POSITION_BOTTOM_RIGHT; /* overrides an earlier one */
@@ -69,7 +61,8 @@ static int apply_causal(call_options *o, const char *value) {
     return CLI_OK;
 }
 
-static int apply_window(call_options *o, const char *value) {
+static int apply_window(call_options *o, const char *value)
+{
     int64_t side[2];
     int count;
     const int status = option_integers("window", value, ',', side, 2, 2, &count);
@@ -83,7 +76,8 @@ static int apply_window(call_options *o, const char *value) {
     return CLI_OK;
 }
 
-static int apply_layout(call_options *o, const char *value) {
+static int apply_layout(call_options *o, const char *value)
+{
     o->layout_bshd = strcmp(value, "bshd") == 0;
     if (!o->layout_bshd && strcmp(value, "bhsd") != 0)
         return cli_fail(CLI_USAGE, "--layout '%.60s': expected bhsd or bshd", value);
@@ -91,7 +85,8 @@ static int apply_layout(call_options *o, const char *value) {
 }
 
 /* Splits "k=..." into the tensor's number and what follows. */
-static int split_tensor(const char *name, const char *value, int *tensor, const char **rest) {
+static int split_tensor(const char *name, const char *value, int *tensor, const char **rest)
+{
     const char *equals = strchr(value, '=');
     for (int t = 0; equals && t < TENSOR_COUNT; t++)
         if (strlen(tensor_names[t]) == (size_t)(equals - value) &&
@@ -100,11 +95,11 @@ static int split_tensor(const char *name, const char *value, int *tensor, const 
             *rest = equals + 1;
             return CLI_OK;
         }
-    return cli_fail(CLI_USAGE, "--%s '%.60s': expected T=..., T one of q, k, v, bias, o, lse", name,
-                    value);
+    return cli_fail(CLI_USAGE, "--%s '%.60s': expected T=..., T one of q, k, v, bias, o, lse", name, value);
 }
 
-static int apply_strides(call_options *o, const char *value) {
+static int apply_strides(call_options *o, const char *value)
+{
     int t = 0;
     const char *rest = NULL;
     int status = split_tensor("strides", value, &t, &rest);
@@ -118,7 +113,8 @@ static int apply_strides(call_options *o, const char *value) {
     return status;
 }
 
-static int apply_offset_bytes(call_options *o, const char *value) {
+static int apply_offset_bytes(call_options *o, const char *value)
+{
     int t = 0;
     const char *rest = NULL;
     int status = split_tensor("offset-bytes", value, &t, &rest);
@@ -129,21 +125,24 @@ static int apply_offset_bytes(call_options *o, const char *value) {
     return status;
 }
 
-static int apply_scale(call_options *o, const char *value) {
+static int apply_scale(call_options *o, const char *value)
+{
     const int status = option_number("scale", value, &o->scale);
     if (status == CLI_OK && o->scale == 0)
         return cli_fail(CLI_USAGE, "--scale '%.60s': expected a number other than 0", value);
     return status;
 }
 
-static int apply_softcap(call_options *o, const char *value) {
+static int apply_softcap(call_options *o, const char *value)
+{
     const int status = option_number("softcap", value, &o->softcap);
     if (status == CLI_OK && !(o->softcap > 0))
         return cli_fail(CLI_USAGE, "--softcap '%.60s': expected a number > 0", value);
     return status;
 }
 
-int call_options_apply(call_options *o, int id, const char *name, const char *value) {
+int call_options_apply(call_options *o, int id, const char *name, const char *value)
+{
     switch (id) {
     case OPTION_CAUSAL:
         return apply_causal(o, value);
@@ -177,7 +176,8 @@ int call_options_apply(call_options *o, int id, const char *name, const char *va
     }
 }
 
-int call_options_check(const call_options *o) {
+int call_options_check(const call_options *o)
+{
     if (o->alignment_given && o->position_mode == CLATTN_POSITION_EXPLICIT)
         return cli_fail(CLI_USAGE, "--offset: expected instead of an alignment, not beside "
                                    "--causal=bottom-right or --causal=top-left");
@@ -186,16 +186,18 @@ int call_options_check(const call_options *o) {
     return CLI_OK;
 }
 
-static void append(char *out, size_t capacity, const char *text) {
+static void append(char *out, size_t capacity, const char *text)
+{
     const size_t used = strlen(out);
     cli_format(out + used, capacity - used, "%s%s", used ? " " : "", text);
 }
 
-static void append_layout(const call_options *o, int t, char *out, size_t capacity) {
+static void append_layout(const call_options *o, int t, char *out, size_t capacity)
+{
     char text[160];
     if (o->num_strides[t]) {
-        cli_format(text, sizeof text, "--strides=%s=%" PRId64 ",%" PRId64 ",%" PRId64,
-                   tensor_names[t], o->strides[t][0], o->strides[t][1], o->strides[t][2]);
+        cli_format(text, sizeof text, "--strides=%s=%" PRId64 ",%" PRId64 ",%" PRId64, tensor_names[t],
+                   o->strides[t][0], o->strides[t][1], o->strides[t][2]);
         append(out, capacity, text);
         if (o->num_strides[t] == 4) {
             const size_t used = strlen(out);
@@ -203,13 +205,13 @@ static void append_layout(const call_options *o, int t, char *out, size_t capaci
         }
     }
     if (o->offset_bytes[t]) {
-        cli_format(text, sizeof text, "--offset-bytes=%s=%" PRId64, tensor_names[t],
-                   o->offset_bytes[t]);
+        cli_format(text, sizeof text, "--offset-bytes=%s=%" PRId64, tensor_names[t], o->offset_bytes[t]);
         append(out, capacity, text);
     }
 }
 
-void call_options_text(const call_options *o, char *out, size_t capacity) {
+void call_options_text(const call_options *o, char *out, size_t capacity)
+{
     char text[96];
     out[0] = 0;
     if (o->causal)
@@ -220,8 +222,7 @@ void call_options_text(const call_options *o, char *out, size_t capacity) {
         append(out, capacity, text);
     }
     if (o->has_window) {
-        cli_format(text, sizeof text, "--window=%" PRId64 ",%" PRId64, o->window_left,
-                   o->window_right);
+        cli_format(text, sizeof text, "--window=%" PRId64 ",%" PRId64, o->window_left, o->window_right);
         append(out, capacity, text);
     }
     if (o->scale != 0) {
@@ -250,12 +251,14 @@ void call_options_text(const call_options *o, char *out, size_t capacity) {
         append(out, capacity, "--verify");
 }
 
-static int apply_from_text(void *user, int id, const char *name, const char *value) {
+static int apply_from_text(void *user, int id, const char *name, const char *value)
+{
     return call_options_apply(user, id, name, value);
 }
 
 int call_options_from_text(call_options *options, common_options *common, const char *text,
-                           const char *source) {
+                           const char *source)
+{
     enum { MAX_WORDS = 64 };
     char program[] = "run";
     char *words[MAX_WORDS + 1] = {program};

@@ -14,8 +14,10 @@ enum { F32 = CLATTN_DTYPE_F32, F16 = CLATTN_DTYPE_F16, BF16 = CLATTN_DTYPE_BF16 
 /* ---- Groups -------------------------------------------------------------------------------------
  */
 
-#define ALL(type)                                                                                  \
-    { type, type, type, type }
+#define ALL(type)              \
+    {                          \
+        type, type, type, type \
+    }
 
 /* Head dims of one class (up to 32, 64, 96, 128, ...) share a program. */
 const check_group check_groups[] = {
@@ -145,13 +147,15 @@ typedef struct heads {
 
 static const heads all_heads[] = {{2, 4, 2}, {1, 1, 1}, {1, 3, 1}, {2, 2, 2}, {1, 4, 4}};
 
-static const variant *variants_of(const check_group *group, int *count) {
+static const variant *variants_of(const check_group *group, int *count)
+{
     *count = group->full ? (int)(sizeof full_variants / sizeof full_variants[0])
                          : (int)(sizeof lean_variants / sizeof lean_variants[0]);
     return group->full ? full_variants : lean_variants;
 }
 
-int check_case_count(const check_group *group, int quick) {
+int check_case_count(const check_group *group, int quick)
+{
     int count;
     variants_of(group, &count);
     return count * (quick ? LENGTHS_QUICK : LENGTHS_FULL);
@@ -160,17 +164,19 @@ int check_case_count(const check_group *group, int quick) {
 /* ---- Inputs -------------------------------------------------------------------------------------
  */
 
-static void set_element(void *values, int32_t dtype, int64_t element, float value) {
+static void set_element(void *values, int32_t dtype, int64_t element, float value)
+{
     tensor_store((unsigned char *)values + (size_t)element * dtype_size(dtype), dtype, value);
 }
 
 /* Sets component `c` (-1: all) of key `key` of every head. Follows the layout. */
-static void set_key(const case_inputs *in, int bshd, void *values, int32_t dtype, int64_t dim,
-                    int64_t key, int64_t c, float value) {
+static void set_key(const case_inputs *in, int bshd, void *values, int32_t dtype, int64_t dim, int64_t key,
+                    int64_t c, float value)
+{
     for (int64_t b = 0; b < in->batch; b++)
         for (int64_t h = 0; h < in->heads_kv; h++) {
-            const int64_t row = bshd ? (b * in->kv_len + key) * in->heads_kv + h
-                                     : (b * in->heads_kv + h) * in->kv_len + key;
+            const int64_t row =
+                bshd ? (b * in->kv_len + key) * in->heads_kv + h : (b * in->heads_kv + h) * in->kv_len + key;
             for (int64_t e = 0; e < dim; e++)
                 if (c < 0 || c == e)
                     set_element(values, dtype, row * dim + e, value);
@@ -179,7 +185,8 @@ static void set_key(const case_inputs *in, int bshd, void *values, int32_t dtype
 
 /* NaN at every key that no row sees: beyond the valid, if they may not be read, no result changes.
  */
-static void poison_unseen(check_case *check, const case_inputs *in) {
+static void poison_unseen(check_case *check, const case_inputs *in)
+{
     const reference_call call = case_reference(&check->c);
     for (int64_t key = 0; key < in->kv_len; key++) {
         int seen = 0;
@@ -190,14 +197,14 @@ static void poison_unseen(check_case *check, const case_inputs *in) {
         }
         if (seen)
             continue;
-        set_key(in, check->c.options.layout_bshd, check->owned[1], in->dtype_k, in->head_dim_qk,
-                key, -1, NAN);
-        set_key(in, check->c.options.layout_bshd, check->owned[2], in->dtype_v, in->head_dim_v, key,
-                -1, NAN);
+        set_key(in, check->c.options.layout_bshd, check->owned[1], in->dtype_k, in->head_dim_qk, key, -1,
+                NAN);
+        set_key(in, check->c.options.layout_bshd, check->owned[2], in->dtype_v, in->head_dim_v, key, -1, NAN);
     }
 }
 
-static void change_keys(check_case *check, const case_inputs *in, const variant *v) {
+static void change_keys(check_case *check, const case_inputs *in, const variant *v)
+{
     const int bshd = check->c.options.layout_bshd;
     if (in->kv_len == 0)
         return;
@@ -218,12 +225,13 @@ static void change_keys(check_case *check, const case_inputs *in, const variant 
     }
 }
 
-static float lowest(int32_t dtype) {
+static float lowest(int32_t dtype)
+{
     return dtype == F16 ? -65504.0f : dtype == BF16 ? -0x1.fep127f : -0x1.fffffep127f;
 }
 
-static void change_bias(check_case *check, const case_inputs *in, const variant *v,
-                        random_state *random) {
+static void change_bias(check_case *check, const case_inputs *in, const variant *v, random_state *random)
+{
     const int64_t rows = in->bias_dim[2], columns = in->bias_dim[3];
     const int64_t count = in->bias_dim[0] * in->bias_dim[1] * rows * columns;
     if (count == 0)
@@ -244,11 +252,11 @@ static void change_bias(check_case *check, const case_inputs *in, const variant 
 /* Offsets leave guard zones in front; strides, if asked for, gaps between everything. The numbers
  * are multiples of four elements by default (rows that kernels may read in whole vectors) and odd
  * otherwise. */
-static void choose_layout(call_options *o, const case_inputs *in, unsigned flags) {
+static void choose_layout(call_options *o, const case_inputs *in, unsigned flags)
+{
     const int64_t head_counts[TENSOR_COUNT] = {in->heads_q, in->heads_kv, in->heads_kv,
                                                0,           in->heads_q,  in->heads_q};
-    const int64_t token_counts[TENSOR_COUNT] = {in->q_len, in->kv_len, in->kv_len,
-                                                0,         in->q_len,  in->q_len};
+    const int64_t token_counts[TENSOR_COUNT] = {in->q_len, in->kv_len, in->kv_len, 0, in->q_len, in->q_len};
     const int64_t dims[TENSOR_COUNT] = {
         in->head_dim_qk, in->head_dim_qk, in->head_dim_v, 0, in->head_dim_v, 1};
     for (int t = 0; t < TENSOR_COUNT; t++) {
@@ -267,15 +275,15 @@ static void choose_layout(call_options *o, const case_inputs *in, unsigned flags
     }
 }
 
-static void choose_sizes(case_inputs *in, const check_group *group, int quick, int index) {
+static void choose_sizes(case_inputs *in, const check_group *group, int quick, int index)
+{
     int num_variants;
     variants_of(group, &num_variants);
     const int per_variant = quick ? LENGTHS_QUICK : LENGTHS_FULL;
     /* 7 and the number of lengths have no common divisor: neighbouring variants meet different
      * lengths. */
     const lengths *n =
-        &all_lengths[(index / per_variant * 7 + index % per_variant * 4 + group->head_dim_qk) %
-                     NUM_LENGTHS];
+        &all_lengths[(index / per_variant * 7 + index % per_variant * 4 + group->head_dim_qk) % NUM_LENGTHS];
     const heads *h = &all_heads[index % (int)(sizeof all_heads / sizeof all_heads[0])];
     in->q_len = n->q;
     in->kv_len = n->kv;
@@ -293,7 +301,8 @@ static void choose_sizes(case_inputs *in, const check_group *group, int quick, i
 }
 
 static int make_inputs(check_case *out, case_inputs *in, const check_group *group, const variant *v,
-                       random_state *random) {
+                       random_state *random)
+{
     const int64_t rows_q = in->batch * in->heads_q * in->q_len;
     const int64_t rows_kv = in->batch * in->heads_kv * in->kv_len;
     in->dtype_q = group->dtype[0];
@@ -322,10 +331,10 @@ static int make_inputs(check_case *out, case_inputs *in, const check_group *grou
 }
 
 int check_case_make(check_case *out, const check_group *group, int quick, int index, int32_t path,
-                    uint64_t seed) {
+                    uint64_t seed)
+{
     int num_variants;
-    const variant *v =
-        &variants_of(group, &num_variants)[index / (quick ? LENGTHS_QUICK : LENGTHS_FULL)];
+    const variant *v = &variants_of(group, &num_variants)[index / (quick ? LENGTHS_QUICK : LENGTHS_FULL)];
     random_state random = {seed};
     call_options options = {0};
     common_options unused = {0};
@@ -350,14 +359,15 @@ int check_case_make(check_case *out, const check_group *group, int quick, int in
     }
     out->c.guard_bytes = 128;
     cli_format(out->name, sizeof out->name,
-               "%s: [%" PRId64 ",%" PRId64 "/%" PRId64 ",%" PRId64 "/%" PRId64 "]", v->name,
-               in.batch, in.heads_q, in.heads_kv, in.q_len, in.kv_len);
+               "%s: [%" PRId64 ",%" PRId64 "/%" PRId64 ",%" PRId64 "/%" PRId64 "]", v->name, in.batch,
+               in.heads_q, in.heads_kv, in.q_len, in.kv_len);
     if (status != CLI_OK)
         check_case_release(out);
     return status;
 }
 
-void check_case_release(check_case *check) {
+void check_case_release(check_case *check)
+{
     for (int i = 0; i < 4; i++)
         free(check->owned[i]);
     memset(check, 0, sizeof *check);

@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *device_type_name(cl_device_type type) {
+const char *device_type_name(cl_device_type type)
+{
     return type & CL_DEVICE_TYPE_GPU           ? "GPU"
            : type & CL_DEVICE_TYPE_CPU         ? "CPU"
            : type & CL_DEVICE_TYPE_ACCELERATOR ? "accelerator"
@@ -18,17 +19,19 @@ const char *device_type_name(cl_device_type type) {
 /* ---- The list -----------------------------------------------------------------------------------
  */
 
-static void read_entry(device_entry *entry, cl_platform_id platform, cl_device_id device) {
+static void read_entry(device_entry *entry, cl_platform_id platform, cl_device_id device)
+{
     memset(entry, 0, sizeof *entry);
     entry->platform = platform;
     entry->device = device;
-    clGetPlatformInfo(platform, CL_PLATFORM_NAME, sizeof entry->platform_name - 1,
-                      entry->platform_name, NULL);
+    clGetPlatformInfo(platform, CL_PLATFORM_NAME, sizeof entry->platform_name - 1, entry->platform_name,
+                      NULL);
     clGetDeviceInfo(device, CL_DEVICE_NAME, sizeof entry->name - 1, entry->name, NULL);
     clGetDeviceInfo(device, CL_DEVICE_TYPE, sizeof entry->type, &entry->type, NULL);
 }
 
-device_entry *device_list(int *count) {
+device_entry *device_list(int *count)
+{
     enum { MAX_PLATFORMS = 32, MAX_DEVICES = 64 };
     cl_platform_id platforms[MAX_PLATFORMS];
     cl_uint num_platforms = 0;
@@ -41,8 +44,7 @@ device_entry *device_list(int *count) {
     for (cl_uint p = 0; list && p < num_platforms; p++) {
         cl_device_id devices[MAX_DEVICES];
         cl_uint found = 0;
-        if (clGetDeviceIDs(platforms[p], CL_DEVICE_TYPE_ALL, MAX_DEVICES, devices, &found) !=
-            CL_SUCCESS)
+        if (clGetDeviceIDs(platforms[p], CL_DEVICE_TYPE_ALL, MAX_DEVICES, devices, &found) != CL_SUCCESS)
             continue;
         for (cl_uint d = 0; d < found && d < MAX_DEVICES; d++)
             read_entry(&list[(*count)++], platforms[p], devices[d]);
@@ -53,7 +55,8 @@ device_entry *device_list(int *count) {
 /* ---- The choice ---------------------------------------------------------------------------------
  */
 
-static int contains(const char *text, const char *part) {
+static int contains(const char *text, const char *part)
+{
     const size_t length = strlen(part);
     for (; *text; text++) {
         size_t i = 0;
@@ -65,12 +68,14 @@ static int contains(const char *text, const char *part) {
     return 0;
 }
 
-static int only_digits(const char *text) {
+static int only_digits(const char *text)
+{
     const size_t length = strlen(text);
     return length > 0 && length < 7 && strspn(text, "0123456789") == length;
 }
 
-int device_select(const device_entry *list, int count, const char *selection) {
+int device_select(const device_entry *list, int count, const char *selection)
+{
     if (!selection)
         selection = getenv("CLATTN_DEVICE");
     if (count == 0) {
@@ -96,7 +101,8 @@ int device_select(const device_entry *list, int count, const char *selection) {
 /* ---- What is opened on it -----------------------------------------------------------------------
  */
 
-static void log_message(void *user, int32_t level, const char *message) {
+static void log_message(void *user, int32_t level, const char *message)
+{
     cli_device *device = user;
     if (level == CLATTN_LOG_ERROR) {
         const size_t line = strcspn(message, "\n");
@@ -112,7 +118,8 @@ static void log_message(void *user, int32_t level, const char *message) {
     }
 }
 
-static void read_limits(cli_device *d) {
+static void read_limits(cli_device *d)
+{
     const cl_device_id id = d->entry.device;
     cl_ulong bytes = 0;
     clGetDeviceInfo(id, CL_DEVICE_VERSION, sizeof d->version - 1, d->version, NULL);
@@ -123,17 +130,15 @@ static void read_limits(cli_device *d) {
         d->max_alloc_bytes = bytes;
     if (clGetDeviceInfo(id, CL_DEVICE_LOCAL_MEM_SIZE, sizeof bytes, &bytes, NULL) == CL_SUCCESS)
         d->local_bytes = bytes;
-    clGetDeviceInfo(id, CL_DEVICE_MAX_WORK_GROUP_SIZE, sizeof d->max_work_group, &d->max_work_group,
-                    NULL);
-    clGetDeviceInfo(id, CL_DEVICE_MAX_COMPUTE_UNITS, sizeof d->compute_units, &d->compute_units,
-                    NULL);
+    clGetDeviceInfo(id, CL_DEVICE_MAX_WORK_GROUP_SIZE, sizeof d->max_work_group, &d->max_work_group, NULL);
+    clGetDeviceInfo(id, CL_DEVICE_MAX_COMPUTE_UNITS, sizeof d->compute_units, &d->compute_units, NULL);
     clGetDeviceInfo(id, CL_DEVICE_MAX_CLOCK_FREQUENCY, sizeof d->clock_mhz, &d->clock_mhz, NULL);
-    clGetDeviceInfo(id, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT, sizeof d->vector_width,
-                    &d->vector_width, NULL);
+    clGetDeviceInfo(id, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT, sizeof d->vector_width, &d->vector_width, NULL);
 }
 
 /* A cache that cannot be opened is no error of the command: programs are compiled instead. */
-static void open_cache(cli_device *d, const common_options *options) {
+static void open_cache(cli_device *d, const common_options *options)
+{
     char path[4096];
     if (options->no_cache)
         return;
@@ -148,10 +153,11 @@ static void open_cache(cli_device *d, const common_options *options) {
     }
 }
 
-static int open_opencl(cli_device *d) {
+static int open_opencl(cli_device *d)
+{
     cl_int status;
-    const cl_context_properties properties[] = {CL_CONTEXT_PLATFORM,
-                                                (cl_context_properties)d->entry.platform, 0};
+    const cl_context_properties properties[] = {CL_CONTEXT_PLATFORM, (cl_context_properties)d->entry.platform,
+                                                0};
     d->context = clCreateContext(properties, 1, &d->entry.device, NULL, NULL, &status);
     if (status != CL_SUCCESS)
         return cli_fail(CLI_NO_DEVICE, "%.100s: clCreateContext: %s", d->entry.name,
@@ -163,13 +169,12 @@ static int open_opencl(cli_device *d) {
     return CLI_OK;
 }
 
-static int open_library(cli_device *d, const common_options *options) {
+static int open_library(cli_device *d, const common_options *options)
+{
     clattn_context_options o = CLATTN_CONTEXT_OPTIONS_INIT;
     o.log = log_message;
     o.log_user = d;
-    o.log_level = d->verbose > 1   ? CLATTN_LOG_DEBUG
-                  : d->verbose > 0 ? CLATTN_LOG_INFO
-                                   : CLATTN_LOG_WARNING;
+    o.log_level = d->verbose > 1 ? CLATTN_LOG_DEBUG : d->verbose > 0 ? CLATTN_LOG_INFO : CLATTN_LOG_WARNING;
     o.cache = d->cache;
     o.max_local_bytes = options->local_bytes;
     const clattn_status status = clattn_context_create(&d->clattn, d->context, d->entry.device, &o);
@@ -178,7 +183,8 @@ static int open_library(cli_device *d, const common_options *options) {
     return status == CLATTN_SUCCESS ? CLI_OK : cli_library_fail(d, status, "clattn_context_create");
 }
 
-int cli_device_open(cli_device *out, const common_options *options) {
+int cli_device_open(cli_device *out, const common_options *options)
+{
     memset(out, 0, sizeof *out);
     out->verbose = options->verbose;
     int count;
@@ -202,7 +208,8 @@ int cli_device_open(cli_device *out, const common_options *options) {
     return status;
 }
 
-void cli_device_close(cli_device *d) {
+void cli_device_close(cli_device *d)
+{
     clattn_context_release(d->clattn);
     clattn_directory_cache_close(&d->cache);
     if (d->queue)
@@ -214,16 +221,18 @@ void cli_device_close(cli_device *d) {
     d->context = NULL;
 }
 
-int cli_library_fail(const cli_device *d, clattn_status status, const char *what) {
-    const int exit_status = status == CLATTN_INVALID_ARGUMENT || status == CLATTN_UNSUPPORTED ||
-                                    status == CLATTN_BUFFER_TOO_SMALL
-                                ? CLI_USAGE
-                                : CLI_FAILED;
+int cli_library_fail(const cli_device *d, clattn_status status, const char *what)
+{
+    const int exit_status =
+        status == CLATTN_INVALID_ARGUMENT || status == CLATTN_UNSUPPORTED || status == CLATTN_BUFFER_TOO_SMALL
+            ? CLI_USAGE
+            : CLI_FAILED;
     if (d->last_error[0])
         return cli_fail(exit_status, "%s", d->last_error);
     return cli_fail(exit_status, "%s: %s", what, clattn_status_string(status));
 }
 
-int cli_opencl_fail(cl_int status, const char *what) {
+int cli_opencl_fail(cl_int status, const char *what)
+{
     return cli_fail(CLI_FAILED, "%s: %s", what, clattn_status_string(status));
 }

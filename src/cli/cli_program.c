@@ -6,17 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void tell_log(const cli_device *device, cl_program program, const char *name,
-                     cl_int status) {
+static void tell_log(const cli_device *device, cl_program program, const char *name, cl_int status)
+{
     char log[4096] = "";
-    clGetProgramBuildInfo(program, device->entry.device, CL_PROGRAM_BUILD_LOG, sizeof log - 1, log,
-                          NULL);
-    cli_note("%s does not build: %s: %.*s", name, clattn_status_string(status),
-             (int)strcspn(log, "\n"), log);
+    clGetProgramBuildInfo(program, device->entry.device, CL_PROGRAM_BUILD_LOG, sizeof log - 1, log, NULL);
+    cli_note("%s does not build: %s: %.*s", name, clattn_status_string(status), (int)strcspn(log, "\n"), log);
 }
 
 cl_program cli_program_build(const cli_device *device, const unsigned char *source, size_t size,
-                             const char *options, const char *name) {
+                             const char *options, const char *name)
+{
     const char *text = (const char *)source;
     cl_int status;
     cl_program program = clCreateProgramWithSource(device->context, 1, &text, &size, &status);

@@ -8,15 +8,12 @@
 
 static const char *current_command, *current_file;
 
-void cli_set_command(const char *name) {
-    current_command = name;
-}
+void cli_set_command(const char *name) { current_command = name; }
 
-void cli_set_file(const char *name) {
-    current_file = name;
-}
+void cli_set_file(const char *name) { current_file = name; }
 
-static void print_line(const char *format, va_list arguments) {
+static void print_line(const char *format, va_list arguments)
+{
     char text[2048];
     vsnprintf(text, sizeof text, format, arguments);
     for (char *c = text; *c; c++)
@@ -28,7 +25,8 @@ static void print_line(const char *format, va_list arguments) {
             current_file ? ": " : "", text);
 }
 
-int cli_fail(int status, const char *format, ...) {
+int cli_fail(int status, const char *format, ...)
+{
     va_list arguments;
     va_start(arguments, format);
     print_line(format, arguments);
@@ -36,14 +34,16 @@ int cli_fail(int status, const char *format, ...) {
     return status;
 }
 
-void cli_note(const char *format, ...) {
+void cli_note(const char *format, ...)
+{
     va_list arguments;
     va_start(arguments, format);
     print_line(format, arguments);
     va_end(arguments);
 }
 
-void cli_format(char *out, size_t capacity, const char *format, ...) {
+void cli_format(char *out, size_t capacity, const char *format, ...)
+{
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(out, capacity, format, arguments);

@@ -48,7 +48,8 @@ static const command_text bench_text = {
     "time.",
 };
 
-static int apply_preset(bench_options *o, const char *value) {
+static int apply_preset(bench_options *o, const char *value)
+{
     o->paper = strcmp(value, "paper") == 0;
     if (o->paper || strcmp(value, "prefill") == 0)
         return CLI_OK;
@@ -58,7 +59,8 @@ static int apply_preset(bench_options *o, const char *value) {
 }
 
 /* Five numbers, then the head dims. */
-static int apply_shape(bench_options *o, const char *value) {
+static int apply_shape(bench_options *o, const char *value)
+{
     char numbers[160];
     const char *last = strrchr(value, ',');
     int count;
@@ -73,15 +75,16 @@ static int apply_shape(bench_options *o, const char *value) {
     const int64_t most[5] = {1 << 20, 1 << 20, 1 << 20, CLATTN_MAX_LENGTH, CLATTN_MAX_LENGTH};
     for (int i = 0; i < 5; i++)
         if (o->shape[i] < 1 || o->shape[i] > most[i])
-            return cli_fail(CLI_USAGE, "--shape '%.60s': expected numbers from 1 to %" PRId64,
-                            value, most[i]);
+            return cli_fail(CLI_USAGE, "--shape '%.60s': expected numbers from 1 to %" PRId64, value,
+                            most[i]);
     if (o->shape[1] % o->shape[2] != 0)
         return cli_fail(CLI_USAGE, "--shape '%.60s': expected Hq to be a multiple of Hkv", value);
     o->has_shape = 1;
     return CLI_OK;
 }
 
-static int apply(void *user, int id, const char *name, const char *value) {
+static int apply(void *user, int id, const char *name, const char *value)
+{
     bench_options *o = user;
     int status = CLI_OK;
     switch (id) {
@@ -116,7 +119,8 @@ static int apply(void *user, int id, const char *name, const char *value) {
     }
 }
 
-static int check_options(const bench_options *o) {
+static int check_options(const bench_options *o)
+{
     const int uniform =
         o->dtype[0] == o->dtype[1] && o->dtype[0] == o->dtype[2] && o->dtype[0] == o->dtype[3];
     if (o->paper && o->has_shape)
@@ -124,15 +128,15 @@ static int check_options(const bench_options *o) {
     if (o->input && !o->paper)
         return cli_fail(CLI_USAGE, "--input: expected with --preset paper only");
     if ((o->naive || o->paper) && !uniform)
-        return cli_fail(CLI_USAGE,
-                        "--dtype: naive attention is offered with one type for all tensors only");
+        return cli_fail(CLI_USAGE, "--dtype: naive attention is offered with one type for all tensors only");
     return CLI_OK;
 }
 
 /* ---- Shapes -------------------------------------------------------------------------------------
  */
 
-int bench_need_naive(bench_state *state) {
+int bench_need_naive(bench_state *state)
+{
     if (state->naive_open)
         return CLI_OK;
     const int status = naive_program_open(&state->naive, &state->device, state->options->dtype[0]);
@@ -140,37 +144,36 @@ int bench_need_naive(bench_state *state) {
     return status;
 }
 
-static void print_heading(void) {
-    printf("%-5s %-22s %-7s %-7s %-9s %10s %10s %7s %9s %6s %8s %11s\n", "type", "B,Hq/Hkv,Nq/Nk",
-           "D", "causal", "path", "median ms", "min ms", "spread", "GFLOP/s", "of", "GB/s",
-           "memory");
-    printf("%-5s %-22s %-7s %-7s %-9s %10s %10s %7s %9s %6s %8s %11s\n", "", "", "", "", "", "", "",
-           "", "", "peak", "", "");
+static void print_heading(void)
+{
+    printf("%-5s %-22s %-7s %-7s %-9s %10s %10s %7s %9s %6s %8s %11s\n", "type", "B,Hq/Hkv,Nq/Nk", "D",
+           "causal", "path", "median ms", "min ms", "spread", "GFLOP/s", "of", "GB/s", "memory");
+    printf("%-5s %-22s %-7s %-7s %-9s %10s %10s %7s %9s %6s %8s %11s\n", "", "", "", "", "", "", "", "", "",
+           "peak", "", "");
 }
 
-static void print_row(const bench_result *r) {
+static void print_row(const bench_result *r)
+{
     char shape[64], dims[16], memory[24];
     cli_format(shape, sizeof shape, "%" PRId64 ",%" PRId64 "/%" PRId64 ",%" PRId64 "/%" PRId64,
-               r->shape.batch, r->shape.heads_q, r->shape.heads_kv, r->shape.q_len,
-               r->shape.kv_len);
+               r->shape.batch, r->shape.heads_q, r->shape.heads_kv, r->shape.q_len, r->shape.kv_len);
     if (r->shape.head_dim_qk == r->shape.head_dim_v)
         cli_format(dims, sizeof dims, "%d", (int)r->shape.head_dim_qk);
     else
         cli_format(dims, sizeof dims, "%d:%d", (int)r->shape.head_dim_qk, (int)r->shape.head_dim_v);
     bench_format_bytes(memory, sizeof memory, r->peak_bytes);
-    printf("%-5s %-22s %-7s %-7s %-9s %10.3f %10.3f %6.1f%% %9.1f %5.1f%% %8.2f %11s\n",
-           dtype_name(r->dtype), shape, dims, r->shape.causal ? "yes" : "no", r->path,
-           r->time.median * 1e3, r->time.least * 1e3,
+    printf("%-5s %-22s %-7s %-7s %-9s %10.3f %10.3f %6.1f%% %9.1f %5.1f%% %8.2f %11s\n", dtype_name(r->dtype),
+           shape, dims, r->shape.causal ? "yes" : "no", r->path, r->time.median * 1e3, r->time.least * 1e3,
            100 * (r->time.most - r->time.least) / r->time.median, r->flops / r->time.median * 1e-9,
            100 * r->ceiling_fraction, r->bytes / r->time.median * 1e-9, memory);
     fflush(stdout);
 }
 
-static int measure(bench_state *state, bench_call *call, int naive) {
+static int measure(bench_state *state, bench_call *call, int naive)
+{
     bench_time time;
-    int status =
-        bench_measure(&time, state->device.queue, naive ? bench_enqueue_naive : bench_enqueue_flash,
-                      call, state->options->repeat, 1.0);
+    int status = bench_measure(&time, state->device.queue, naive ? bench_enqueue_naive : bench_enqueue_flash,
+                               call, state->options->repeat, 1.0);
     if (status == CLI_OK)
         status = bench_results_add(&state->results, call, naive, &time, &state->ceiling);
     progress_clear();
@@ -179,7 +182,8 @@ static int measure(bench_state *state, bench_call *call, int naive) {
     return status;
 }
 
-int bench_run_shape(bench_state *state, const bench_shape *shape) {
+int bench_run_shape(bench_state *state, const bench_shape *shape)
+{
     bench_call call;
     progress_show("%" PRId64 " keys, head dim %d", shape->kv_len, (int)shape->head_dim_qk);
     int status = bench_call_open(&call, &state->device, state->options, shape);
@@ -203,7 +207,8 @@ int bench_run_shape(bench_state *state, const bench_shape *shape) {
     return status;
 }
 
-static int run_prefill(bench_state *state) {
+static int run_prefill(bench_state *state)
+{
     const int cpu = (state->device.entry.type & CL_DEVICE_TYPE_CPU) != 0;
     const int64_t lengths[2][3] = {{1024, 4096, 8192}, {512, 1024, 2048}};
     int status = CLI_OK;
@@ -218,7 +223,8 @@ static int run_prefill(bench_state *state) {
     return status == CLI_OK ? bench_run_shape(state, &grouped) : status;
 }
 
-static int run_list(bench_state *state) {
+static int run_list(bench_state *state)
+{
     const bench_options *o = state->options;
     print_heading();
     if (!o->has_shape)
@@ -231,7 +237,8 @@ static int run_list(bench_state *state) {
 /* ---- The command --------------------------------------------------------------------------------
  */
 
-static int run_all(bench_state *state) {
+static int run_all(bench_state *state)
+{
     const bench_options *o = state->options;
     printf("device    %s (%s, %s)\n", state->device.entry.name, state->device.entry.platform_name,
            state->device.driver);
@@ -252,7 +259,8 @@ static int run_all(bench_state *state) {
     return status;
 }
 
-int cmd_bench(int argc, char **argv) {
+int cmd_bench(int argc, char **argv)
+{
     bench_options o = {0};
     bench_state state = {0};
     const option_set set = {{bench_rows}, apply, &o};

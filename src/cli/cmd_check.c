@@ -22,10 +22,8 @@ static const option_row check_rows[] = {
     {CHECK_QUICK, "quick", 0, ARGUMENT_NONE, NULL,
      "a few programs only (on CPUs, portable with small tiles)"},
     {OPTION_PATH, "path", 0, ARGUMENT_REQUIRED, "NAME", "only this path: portable or cpu"},
-    {CHECK_SEED, "seed", 0, ARGUMENT_REQUIRED, "N",
-     "repeats the random inputs of an earlier check"},
-    {CHECK_CASES, "save-cases", 0, ARGUMENT_REQUIRED, "DIR",
-     "where failing cases go; default: here"},
+    {CHECK_SEED, "seed", 0, ARGUMENT_REQUIRED, "N", "repeats the random inputs of an earlier check"},
+    {CHECK_CASES, "save-cases", 0, ARGUMENT_REQUIRED, "DIR", "where failing cases go; default: here"},
     {OPTION_JSON, "json", 0, ARGUMENT_NONE, NULL, "print the result as JSON"},
     {OPTION_END, NULL, 0, 0, NULL, NULL},
 };
@@ -58,7 +56,8 @@ typedef struct check_state {
     cJSON *groups, *failures; /* with --json */
 } check_state;
 
-static int apply(void *user, int id, const char *name, const char *value) {
+static int apply(void *user, int id, const char *name, const char *value)
+{
     check_state *s = user;
     switch (id) {
     case CHECK_QUICK:
@@ -86,8 +85,8 @@ static int apply(void *user, int id, const char *name, const char *value) {
 
 /* Runs and judges. `reason` is empty if the case passed; `share` is error / allowed. Only what
  * makes it pointless to go on (memory of the host) is an exit status. */
-static int run_case(check_state *s, check_case *check, char *reason, size_t capacity,
-                    double *share) {
+static int run_case(check_state *s, check_case *check, char *reason, size_t capacity, double *share)
+{
     device_call call;
     unsigned char *o = NULL;
     float *lse = NULL;
@@ -99,8 +98,7 @@ static int run_case(check_state *s, check_case *check, char *reason, size_t capa
         return CLI_OK;
     }
     if (device_call_poison(&call) != CLI_OK || device_call_enqueue(&call) != CLI_OK ||
-        device_call_finish(&call) != CLI_OK ||
-        device_call_fetch(&call, &o, &lse, reason, capacity) != CLI_OK)
+        device_call_finish(&call) != CLI_OK || device_call_fetch(&call, &o, &lse, reason, capacity) != CLI_OK)
         cli_format(reason, capacity, "the call failed");
     device_call_close(&call);
     int status = CLI_OK;
@@ -116,11 +114,12 @@ static int run_case(check_state *s, check_case *check, char *reason, size_t capa
     return status;
 }
 
-static void report_failure(check_state *s, const check_case *check, const char *reason) {
+static void report_failure(check_state *s, const check_case *check, const char *reason)
+{
     char path[600], command[640] = "";
     if (s->saved < MAX_SAVED) {
-        cli_format(path, sizeof path, "%.400s/clattn-check-%" PRId64 "-%d.safetensors",
-                   s->directory, s->seed, s->failed);
+        cli_format(path, sizeof path, "%.400s/clattn-check-%" PRId64 "-%d.safetensors", s->directory, s->seed,
+                   s->failed);
         if (case_save(&check->c, path, s->local_bytes) == CLI_OK) {
             s->saved++;
             cli_format(command, sizeof command, "clattn run %s", path);
@@ -150,17 +149,18 @@ typedef struct group_result {
     double share, seconds;
 } group_result;
 
-static void group_types(const check_group *group, char *out, size_t capacity) {
+static void group_types(const check_group *group, char *out, size_t capacity)
+{
     const int32_t *t = group->dtype;
     if (t[0] == t[1] && t[1] == t[2] && t[2] == t[3])
         cli_format(out, capacity, "%s", dtype_name(t[0]));
     else
-        cli_format(out, capacity, "%s,%s,%s,%s", dtype_name(t[0]), dtype_name(t[1]),
-                   dtype_name(t[2]), dtype_name(t[3]));
+        cli_format(out, capacity, "%s,%s,%s,%s", dtype_name(t[0]), dtype_name(t[1]), dtype_name(t[2]),
+                   dtype_name(t[3]));
 }
 
-static void report_group(const check_state *s, const check_group *group, int32_t path,
-                         const group_result *r) {
+static void report_group(const check_state *s, const check_group *group, int32_t path, const group_result *r)
+{
     char types[32], dims[24];
     group_types(group, types, sizeof types);
     if (group->head_dim_qk == group->head_dim_v)
@@ -184,7 +184,8 @@ static void report_group(const check_state *s, const check_group *group, int32_t
     fflush(stdout);
 }
 
-static int run_group(check_state *s, const check_group *group, int32_t path) {
+static int run_group(check_state *s, const check_group *group, int32_t path)
+{
     const int count = check_case_count(group, s->quick);
     const double start = platform_seconds();
     group_result r = {0, 0, 0, 0};
@@ -194,8 +195,8 @@ static int run_group(check_state *s, const check_group *group, int32_t path) {
         check_case check;
         char reason[400];
         double share;
-        progress_show("%s, %s, head dim %d: case %d of %d", path_name(path), types,
-                      (int)group->head_dim_qk, i + 1, count);
+        progress_show("%s, %s, head dim %d: case %d of %d", path_name(path), types, (int)group->head_dim_qk,
+                      i + 1, count);
         /* Every case has numbers of its own, whatever else was run before it. */
         const uint64_t seed =
             (uint64_t)s->seed * 1000003u + (uint64_t)(group - check_groups) * 1009u + (uint64_t)i;
@@ -225,7 +226,8 @@ static int run_group(check_state *s, const check_group *group, int32_t path) {
 /* ---- All ----------------------------------------------------------------------------------------
  */
 
-static int path_applies(check_state *s, int32_t path) {
+static int path_applies(check_state *s, int32_t path)
+{
     clattn_plan_desc desc = CLATTN_PLAN_DESC_INIT;
     desc.heads_q = 1;
     desc.head_dim_qk = 64;
@@ -233,7 +235,8 @@ static int path_applies(check_state *s, int32_t path) {
     return clattn_plan_supported(s->device.clattn, &desc, NULL, 0) == CLATTN_SUCCESS;
 }
 
-static int run_path(check_state *s, int32_t path) {
+static int run_path(check_state *s, int32_t path)
+{
     for (int g = 0; g < num_check_groups; g++) {
         if (s->quick && !check_groups[g].quick)
             continue;
@@ -247,7 +250,8 @@ static int run_path(check_state *s, int32_t path) {
 /* PoCL (3.1, seen 2026-11-30) compiles the portable path's large tiles for 15 s and more, its
  * smallest for 4 s. So that a quick check stays quick from the first time on, CPUs, for which that
  * path is not meant anyway, check it on the tiles of a 16 KiB device. */
-static int run_portable_small(check_state *s, const common_options *common) {
+static int run_portable_small(check_state *s, const common_options *common)
+{
     common_options limited = *common;
     limited.local_bytes = 16384;
     int status = cli_device_open(&s->small, &limited);
@@ -262,9 +266,9 @@ static int run_portable_small(check_state *s, const common_options *common) {
     return status;
 }
 
-static int run_paths(check_state *s, const common_options *common) {
-    const int small =
-        s->quick && !common->local_bytes && (s->device.entry.type & CL_DEVICE_TYPE_CPU) != 0;
+static int run_paths(check_state *s, const common_options *common)
+{
+    const int small = s->quick && !common->local_bytes && (s->device.entry.type & CL_DEVICE_TYPE_CPU) != 0;
     int paths = 0;
     s->used = &s->device;
     s->local_bytes = common->local_bytes;
@@ -272,18 +276,18 @@ static int run_paths(check_state *s, const common_options *common) {
         if ((s->path && s->path != path) || !path_applies(s, path))
             continue;
         paths++;
-        const int status = small && path == CLATTN_PATH_PORTABLE ? run_portable_small(s, common)
-                                                                 : run_path(s, path);
+        const int status =
+            small && path == CLATTN_PATH_PORTABLE ? run_portable_small(s, common) : run_path(s, path);
         if (status != CLI_OK)
             return status;
     }
     if (paths == 0)
-        return cli_fail(CLI_USAGE, "--path %s: expected a path that this device offers",
-                        path_name(s->path));
+        return cli_fail(CLI_USAGE, "--path %s: expected a path that this device offers", path_name(s->path));
     return CLI_OK;
 }
 
-static void print_json(const check_state *s) {
+static void print_json(const check_state *s)
+{
     cJSON *json = cJSON_CreateObject();
     cJSON_AddNumberToObject(json, "schema_version", 1);
     cJSON_AddStringToObject(json, "device", s->device.entry.name);
@@ -300,7 +304,8 @@ static void print_json(const check_state *s) {
     cJSON_Delete(json);
 }
 
-static int check_device(check_state *s, const common_options *common) {
+static int check_device(check_state *s, const common_options *common)
+{
     if (!s->json) {
         printf("device  %s (%s)\n", s->device.entry.name, s->device.entry.platform_name);
         printf("seed    %" PRId64 "\n\n", s->seed);
@@ -320,7 +325,8 @@ static int check_device(check_state *s, const common_options *common) {
     return s->failed ? CLI_FAILED : CLI_OK;
 }
 
-int cmd_check(int argc, char **argv) {
+int cmd_check(int argc, char **argv)
+{
     check_state s = {0};
     common_options common = {0};
     const option_set set = {{check_rows}, apply, &s};

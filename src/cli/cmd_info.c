@@ -24,7 +24,8 @@ static const command_text info_text = {
     "prefill calls would take. Compiles what the cache does not hold yet.",
 };
 
-static int apply(void *user, int id, const char *name, const char *value) {
+static int apply(void *user, int id, const char *name, const char *value)
+{
     (void)id;
     (void)name;
     (void)value;
@@ -35,28 +36,31 @@ static int apply(void *user, int id, const char *name, const char *value) {
 /* ---- Devices and limits -------------------------------------------------------------------------
  */
 
-static void print_devices(const device_entry *list, int count, int chosen) {
+static void print_devices(const device_entry *list, int count, int chosen)
+{
     printf("clattn %u.%u.%u\n\n", (unsigned)(clattn_version() / 1000000u),
            (unsigned)(clattn_version() / 1000u % 1000u), (unsigned)(clattn_version() % 1000u));
     printf("  index  type         platform / device\n");
     for (int i = 0; i < count; i++)
-        printf("%c %5d  %-11s  %s / %s\n", i == chosen ? '*' : ' ', i,
-               device_type_name(list[i].type), list[i].platform_name, list[i].name);
+        printf("%c %5d  %-11s  %s / %s\n", i == chosen ? '*' : ' ', i, device_type_name(list[i].type),
+               list[i].platform_name, list[i].name);
 }
 
-static void print_limits(const cli_device *d) {
+static void print_limits(const cli_device *d)
+{
     printf("\nlimits of device %d\n", d->index);
     printf("  version          %s\n", d->version);
     printf("  driver           %s\n", d->driver);
     printf("  compute units    %u at %u MHz\n", (unsigned)d->compute_units, (unsigned)d->clock_mhz);
-    printf("  global memory    %.1f MiB, largest buffer %.1f MiB\n",
-           (double)d->global_bytes / 1048576.0, (double)d->max_alloc_bytes / 1048576.0);
+    printf("  global memory    %.1f MiB, largest buffer %.1f MiB\n", (double)d->global_bytes / 1048576.0,
+           (double)d->max_alloc_bytes / 1048576.0);
     printf("  local memory     %.1f KiB\n", (double)d->local_bytes / 1024.0);
     printf("  work-group       %zu work-items\n", d->max_work_group);
     printf("  vector width     %u floats\n", (unsigned)d->vector_width);
 }
 
-static cJSON *json_devices(const device_entry *list, int count, int chosen) {
+static cJSON *json_devices(const device_entry *list, int count, int chosen)
+{
     cJSON *array = cJSON_CreateArray();
     for (int i = 0; i < count; i++) {
         cJSON *entry = cJSON_CreateObject();
@@ -70,7 +74,8 @@ static cJSON *json_devices(const device_entry *list, int count, int chosen) {
     return array;
 }
 
-static cJSON *json_limits(const cli_device *d) {
+static cJSON *json_limits(const cli_device *d)
+{
     cJSON *limits = cJSON_CreateObject();
     cJSON_AddStringToObject(limits, "version", d->version);
     cJSON_AddStringToObject(limits, "driver", d->driver);
@@ -90,7 +95,8 @@ static cJSON *json_limits(const cli_device *d) {
 static const int32_t info_dtypes[] = {CLATTN_DTYPE_F32, CLATTN_DTYPE_F16, CLATTN_DTYPE_BF16};
 static const int32_t info_dims[] = {64, 128};
 
-static clattn_plan_desc desc_of(int32_t dtype, int32_t head_dim, int32_t path) {
+static clattn_plan_desc desc_of(int32_t dtype, int32_t head_dim, int32_t path)
+{
     clattn_plan_desc desc = CLATTN_PLAN_DESC_INIT;
     desc.dtype_q = dtype;
     desc.heads_q = 1;
@@ -100,7 +106,8 @@ static clattn_plan_desc desc_of(int32_t dtype, int32_t head_dim, int32_t path) {
 }
 
 /* The description of the plan, or why there is none. Returns whether there is one. */
-static int describe(cli_device *d, int32_t dtype, int32_t head_dim, char *text, size_t capacity) {
+static int describe(cli_device *d, int32_t dtype, int32_t head_dim, char *text, size_t capacity)
+{
     const clattn_plan_desc desc = desc_of(dtype, head_dim, CLATTN_PATH_AUTO);
     clattn_plan *plan;
     progress_show("compiling %s, head dim %d", dtype_name(dtype), (int)head_dim);
@@ -117,12 +124,12 @@ static int describe(cli_device *d, int32_t dtype, int32_t head_dim, char *text, 
 }
 
 /* Every path that cannot be had, with the reason. */
-static void print_paths(cli_device *d, cJSON *json) {
+static void print_paths(cli_device *d, cJSON *json)
+{
     for (int32_t path = CLATTN_PATH_PORTABLE; path <= CLATTN_PATH_CPU; path++) {
         char why[256] = "";
         const clattn_plan_desc desc = desc_of(CLATTN_DTYPE_F32, 64, path);
-        const int applies =
-            clattn_plan_supported(d->clattn, &desc, why, sizeof why) == CLATTN_SUCCESS;
+        const int applies = clattn_plan_supported(d->clattn, &desc, why, sizeof why) == CLATTN_SUCCESS;
         if (json) {
             cJSON *entry = cJSON_CreateObject();
             cJSON_AddStringToObject(entry, "path", path_name(path));
@@ -136,7 +143,8 @@ static void print_paths(cli_device *d, cJSON *json) {
 }
 
 /* Text (json NULL) or array entries. Returns whether every plan could be made. */
-static int print_plans(cli_device *d, cJSON *json) {
+static int print_plans(cli_device *d, cJSON *json)
+{
     int all = 1;
     for (size_t i = 0; i < sizeof info_dtypes / sizeof info_dtypes[0]; i++)
         for (size_t j = 0; j < sizeof info_dims / sizeof info_dims[0]; j++) {
@@ -162,10 +170,10 @@ static int print_plans(cli_device *d, cJSON *json) {
     return all;
 }
 
-static const char decode_text[] =
-    "decode (few query rows) has no kernels of its own in this version";
+static const char decode_text[] = "decode (few query rows) has no kernels of its own in this version";
 
-static int print_chosen_text(cli_device *d) {
+static int print_chosen_text(cli_device *d)
+{
     print_limits(d);
     printf("\npaths\n");
     print_paths(d, NULL);
@@ -176,7 +184,8 @@ static int print_chosen_text(cli_device *d) {
     return all ? CLI_OK : CLI_FAILED;
 }
 
-static int print_chosen_json(cli_device *d, cJSON *json) {
+static int print_chosen_json(cli_device *d, cJSON *json)
+{
     cJSON_AddItemToObject(json, "limits", json_limits(d));
     print_paths(d, cJSON_AddArrayToObject(json, "paths"));
     const int all = print_plans(d, cJSON_AddArrayToObject(json, "plans"));
@@ -188,7 +197,8 @@ static int print_chosen_json(cli_device *d, cJSON *json) {
     return all ? CLI_OK : CLI_FAILED;
 }
 
-int cmd_info(int argc, char **argv) {
+int cmd_info(int argc, char **argv)
+{
     int as_json = 0, operands, count;
     common_options common = {0};
     const option_set set = {{info_rows}, apply, &as_json};

@@ -41,7 +41,8 @@ typedef struct run_options {
     int json;
 } run_options;
 
-static int apply(void *user, int id, const char *name, const char *value) {
+static int apply(void *user, int id, const char *name, const char *value)
+{
     run_options *o = user;
     switch (id) {
     case RUN_OUTPUT:
@@ -65,8 +66,9 @@ static int apply(void *user, int id, const char *name, const char *value) {
 }
 
 /* The file's own options first, so that those of the command line overrule them. */
-static int read_options(run_options *o, common_options *common, const option_set *set, int argc,
-                        char **argv, const safetensors_file *file, const char *path) {
+static int read_options(run_options *o, common_options *common, const option_set *set, int argc, char **argv,
+                        const safetensors_file *file, const char *path)
+{
     const char *saved = case_saved_options(file);
     int operands, status = CLI_OK;
     memset(o, 0, sizeof *o);
@@ -82,14 +84,16 @@ static int read_options(run_options *o, common_options *common, const option_set
     return status;
 }
 
-static int compare_doubles(const void *a, const void *b) {
+static int compare_doubles(const void *a, const void *b)
+{
     const double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
 /* Runs once; or --repeat times after one that warms up. *median in seconds, 0 if nothing was timed.
  */
-static int run_call(device_call *call, int64_t repeat, double *median) {
+static int run_call(device_call *call, int64_t repeat, double *median)
+{
     *median = 0;
     int status = device_call_poison(call);
     if (status == CLI_OK)
@@ -117,7 +121,8 @@ static int run_call(device_call *call, int64_t repeat, double *median) {
 }
 
 static int write_output(const run_options *o, const attention_case *c, const unsigned char *values,
-                        const float *lse) {
+                        const float *lse)
+{
     safetensors_tensor tensors[2];
     const int outputs[2] = {TENSOR_O, TENSOR_LSE};
     size_t count = 0;
@@ -144,25 +149,27 @@ typedef struct run_report {
     const verdict *verdict; /* NULL without --verify */
 } run_report;
 
-static void print_text(const run_options *o, const device_call *call, const run_report *report) {
+static void print_text(const run_options *o, const device_call *call, const run_report *report)
+{
     char plan[1024], shape[128];
     const case_tensor *out = &call->c->tensor[TENSOR_O];
     device_call_describe(call, plan, sizeof plan);
     safetensors_shape_text(shape, sizeof shape, out->shape, out->rank);
     printf("device   %s\n", call->device->entry.name);
     printf("plan     %s\n", plan);
-    printf("output   o %s %s%s%s%s\n", dtype_name(out->dtype), shape,
-           o->call.want_lse ? ", lse" : "", o->output ? " -> " : "", o->output ? o->output : "");
+    printf("output   o %s %s%s%s%s\n", dtype_name(out->dtype), shape, o->call.want_lse ? ", lse" : "",
+           o->output ? " -> " : "", o->output ? o->output : "");
     printf("memory   %" PRIu64 " bytes on the device\n", call->device_bytes);
     if (report->median > 0)
         printf("time     %.4f ms (median of %" PRId64 ")\n", report->median * 1e3, o->repeat);
     if (report->verdict)
-        printf("verify   %s: o off by %.3g (allowed %.3g)%s\n",
-               report->verdict->passed ? "passed" : "FAILED", report->verdict->error,
-               report->verdict->allowed, report->verdict->passed ? "" : "; see stderr");
+        printf("verify   %s: o off by %.3g (allowed %.3g)%s\n", report->verdict->passed ? "passed" : "FAILED",
+               report->verdict->error, report->verdict->allowed,
+               report->verdict->passed ? "" : "; see stderr");
 }
 
-static void print_json(const run_options *o, const device_call *call, const run_report *report) {
+static void print_json(const run_options *o, const device_call *call, const run_report *report)
+{
     char plan[1024];
     const case_tensor *out = &call->c->tensor[TENSOR_O];
     device_call_describe(call, plan, sizeof plan);
@@ -191,8 +198,9 @@ static void print_json(const run_options *o, const device_call *call, const run_
 }
 
 /* The part with results in hand: checks, file, report. */
-static int deliver(const run_options *o, device_call *call, double median,
-                   const unsigned char *values, const float *lse, const char *wrong) {
+static int deliver(const run_options *o, device_call *call, double median, const unsigned char *values,
+                   const float *lse, const char *wrong)
+{
     verdict v;
     run_report report = {median, NULL};
     int status = CLI_OK;
@@ -217,8 +225,8 @@ static int deliver(const run_options *o, device_call *call, double median,
     return status;
 }
 
-static int run_on_device(const run_options *o, const common_options *common,
-                         const attention_case *c) {
+static int run_on_device(const run_options *o, const common_options *common, const attention_case *c)
+{
     cli_device device;
     device_call call;
     int status = cli_device_open(&device, common);
@@ -243,8 +251,8 @@ static int run_on_device(const run_options *o, const common_options *common,
     return status;
 }
 
-static int run_file(const option_set *set, run_options *o, int argc, char **argv,
-                    const char *path) {
+static int run_file(const option_set *set, run_options *o, int argc, char **argv, const char *path)
+{
     char error[800];
     safetensors_file file;
     common_options common;
@@ -262,7 +270,8 @@ static int run_file(const option_set *set, run_options *o, int argc, char **argv
     return status;
 }
 
-int cmd_run(int argc, char **argv) {
+int cmd_run(int argc, char **argv)
+{
     run_options o = {0};
     common_options common = {0};
     const option_set set = {{run_rows, call_rows, call_rows_not_offered}, apply, &o};

@@ -18,12 +18,10 @@ enum {
 };
 
 static const option_row source_rows[] = {
-    {SOURCE_DTYPE, "dtype", 0, ARGUMENT_REQUIRED, "TYPE",
-     "f32 (default), f16 or bf16; or q,k,v,o apart"},
+    {SOURCE_DTYPE, "dtype", 0, ARGUMENT_REQUIRED, "TYPE", "f32 (default), f16 or bf16; or q,k,v,o apart"},
     {SOURCE_HEAD_DIM, "head-dim", 0, ARGUMENT_REQUIRED, "D", "default 64; or QK,V apart: 192,128"},
     {SOURCE_HEADS, "heads", 0, ARGUMENT_REQUIRED, "N", "query heads, or query,KV heads: 32,8"},
-    {SOURCE_BIAS, "bias", 0, ARGUMENT_OPTIONAL, "TYPE",
-     "a bias takes part; its type: f32 if none is named"},
+    {SOURCE_BIAS, "bias", 0, ARGUMENT_OPTIONAL, "TYPE", "a bias takes part; its type: f32 if none is named"},
     {SOURCE_SOFTCAP, "softcap", 0, ARGUMENT_NONE, NULL, "softcap takes part"},
     {SOURCE_CAUSAL, "causal", 0, ARGUMENT_NONE, NULL, "a causal bound takes part"},
     {SOURCE_WINDOW, "window", 0, ARGUMENT_NONE, NULL, "a window takes part"},
@@ -38,7 +36,8 @@ static const command_text source_text = {
     "  // options: <build options>",
 };
 
-static int apply_heads(clattn_plan_desc *desc, const char *value) {
+static int apply_heads(clattn_plan_desc *desc, const char *value)
+{
     int64_t heads[2];
     int count;
     const int status = option_integers("heads", value, ',', heads, 1, 2, &count);
@@ -52,7 +51,8 @@ static int apply_heads(clattn_plan_desc *desc, const char *value) {
     return CLI_OK;
 }
 
-static int apply(void *user, int id, const char *name, const char *value) {
+static int apply(void *user, int id, const char *name, const char *value)
+{
     clattn_plan_desc *desc = user;
     int32_t dtype[4];
     int status = CLI_OK;
@@ -96,7 +96,8 @@ static int apply(void *user, int id, const char *name, const char *value) {
     return status;
 }
 
-static int print_source(cli_device *device, const clattn_plan_desc *desc) {
+static int print_source(cli_device *device, const clattn_plan_desc *desc)
+{
     clattn_plan *plan;
     const char *source, *options;
     clattn_status status = clattn_plan_create(&plan, device->clattn, desc);
@@ -112,7 +113,8 @@ static int print_source(cli_device *device, const clattn_plan_desc *desc) {
     return result;
 }
 
-int cmd_source(int argc, char **argv) {
+int cmd_source(int argc, char **argv)
+{
     clattn_plan_desc desc = CLATTN_PLAN_DESC_INIT;
     common_options common = {0};
     const option_set set = {{source_rows}, apply, &desc};

@@ -14,41 +14,40 @@ static const unsigned char poison_f32[4] = {0x51, 0xdc, 0xed, 0x7f};
 static const unsigned char poison_f16[4] = {0xed, 0x7d, 0xed, 0x7d};
 static const unsigned char poison_bf16[4] = {0xdb, 0x7f, 0xdb, 0x7f};
 
-static const unsigned char *poison_of(int32_t dtype) {
-    return dtype == CLATTN_DTYPE_F32   ? poison_f32
-           : dtype == CLATTN_DTYPE_F16 ? poison_f16
-                                       : poison_bf16;
+static const unsigned char *poison_of(int32_t dtype)
+{
+    return dtype == CLATTN_DTYPE_F32 ? poison_f32 : dtype == CLATTN_DTYPE_F16 ? poison_f16 : poison_bf16;
 }
 
-static const cl_mem_flags flags_of[TENSOR_COUNT] = {CL_MEM_READ_ONLY,  CL_MEM_READ_ONLY,
-                                                    CL_MEM_READ_ONLY,  CL_MEM_READ_ONLY,
-                                                    CL_MEM_READ_WRITE, CL_MEM_READ_WRITE};
+static const cl_mem_flags flags_of[TENSOR_COUNT] = {CL_MEM_READ_ONLY, CL_MEM_READ_ONLY,  CL_MEM_READ_ONLY,
+                                                    CL_MEM_READ_ONLY, CL_MEM_READ_WRITE, CL_MEM_READ_WRITE};
 
 /* ---- Opening ------------------------------------------------------------------------------------
  */
 
-static int create_buffer(device_call *call, int tensor) {
+static int create_buffer(device_call *call, int tensor)
+{
     const case_tensor *t = &call->c->tensor[tensor];
     uint64_t bytes = t->bytes + call->c->guard_bytes;
     if (bytes < 4)
         bytes = 4; /* no buffer is empty */
     if (bytes > call->device->max_alloc_bytes)
         return cli_fail(CLI_FAILED,
-                        "'%s' needs %" PRIu64
-                        " bytes, more than the device's largest buffer of %" PRIu64,
+                        "'%s' needs %" PRIu64 " bytes, more than the device's largest buffer of %" PRIu64,
                         tensor_names[tensor], bytes, call->device->max_alloc_bytes);
     cl_int status;
     call->buffer[tensor] =
         clCreateBuffer(call->device->context, flags_of[tensor], (size_t)bytes, NULL, &status);
     if (status != CL_SUCCESS)
-        return cli_fail(CLI_FAILED, "'%s': no buffer of %" PRIu64 " bytes: %s",
-                        tensor_names[tensor], bytes, clattn_status_string(status));
+        return cli_fail(CLI_FAILED, "'%s': no buffer of %" PRIu64 " bytes: %s", tensor_names[tensor], bytes,
+                        clattn_status_string(status));
     call->buffer_bytes[tensor] = (size_t)bytes;
     call->device_bytes += bytes;
     return CLI_OK;
 }
 
-static int upload(device_call *call, int tensor) {
+static int upload(device_call *call, int tensor)
+{
     const case_tensor *t = &call->c->tensor[tensor];
     const size_t bytes = (size_t)(t->bytes + call->c->guard_bytes);
     if (!t->values || bytes == 0)
@@ -59,14 +58,14 @@ static int upload(device_call *call, int tensor) {
         if (!copy)
             return CLI_FAILED;
     }
-    const cl_int status =
-        clEnqueueWriteBuffer(call->device->queue, call->buffer[tensor], CL_TRUE, 0, bytes,
-                             copy ? (const void *)copy : t->values, 0, NULL, NULL);
+    const cl_int status = clEnqueueWriteBuffer(call->device->queue, call->buffer[tensor], CL_TRUE, 0, bytes,
+                                               copy ? (const void *)copy : t->values, 0, NULL, NULL);
     free(copy);
     return status == CL_SUCCESS ? CLI_OK : cli_opencl_fail(status, "clEnqueueWriteBuffer");
 }
 
-static int create_workspace(device_call *call) {
+static int create_workspace(device_call *call)
+{
     clattn_bounds bounds = CLATTN_BOUNDS_INIT;
     size_t bytes = 0;
     bounds.batch = call->c->batch;
@@ -85,7 +84,8 @@ static int create_workspace(device_call *call) {
     return CLI_OK;
 }
 
-static void set_tensor(clattn_tensor *out, const device_call *call, int tensor) {
+static void set_tensor(clattn_tensor *out, const device_call *call, int tensor)
+{
     const case_tensor *t = &call->c->tensor[tensor];
     const int no_keys = call->c->kv_len == 0 && (tensor == TENSOR_K || tensor == TENSOR_V);
     if (!t->present || no_keys)
@@ -98,7 +98,8 @@ static void set_tensor(clattn_tensor *out, const device_call *call, int tensor) 
         out->stride[3] = 0;
 }
 
-static void set_args(device_call *call) {
+static void set_args(device_call *call)
+{
     const attention_case *c = call->c;
     const call_options *o = &c->options;
     clattn_forward_args args = CLATTN_FORWARD_ARGS_INIT;
@@ -120,7 +121,8 @@ static void set_args(device_call *call) {
     call->args = args;
 }
 
-static int open_parts(device_call *call) {
+static int open_parts(device_call *call)
+{
     const clattn_plan_desc desc = case_plan_desc(call->c);
     const clattn_status status = clattn_plan_create(&call->plan, call->device->clattn, &desc);
     if (status != CLATTN_SUCCESS)
@@ -139,7 +141,8 @@ static int open_parts(device_call *call) {
     return result;
 }
 
-int device_call_open(device_call *out, cli_device *device, const attention_case *c) {
+int device_call_open(device_call *out, cli_device *device, const attention_case *c)
+{
     memset(out, 0, sizeof *out);
     out->device = device;
     out->c = c;
@@ -149,7 +152,8 @@ int device_call_open(device_call *out, cli_device *device, const attention_case 
     return status;
 }
 
-void device_call_close(device_call *call) {
+void device_call_close(device_call *call)
+{
     for (int t = 0; t < TENSOR_COUNT; t++)
         if (call->buffer[t])
             clReleaseMemObject(call->buffer[t]);
@@ -162,29 +166,31 @@ void device_call_close(device_call *call) {
 /* ---- Running ------------------------------------------------------------------------------------
  */
 
-int device_call_poison(device_call *call) {
+int device_call_poison(device_call *call)
+{
     for (int t = TENSOR_O; t <= TENSOR_LSE; t++) {
         if (!call->buffer[t])
             continue;
         const int32_t dtype = call->c->tensor[t].dtype;
-        const cl_int status = clEnqueueFillBuffer(
-            call->device->queue, call->buffer[t], poison_of(dtype), dtype_size(dtype), 0,
-            call->buffer_bytes[t] / dtype_size(dtype) * dtype_size(dtype), 0, NULL, NULL);
+        const cl_int status =
+            clEnqueueFillBuffer(call->device->queue, call->buffer[t], poison_of(dtype), dtype_size(dtype), 0,
+                                call->buffer_bytes[t] / dtype_size(dtype) * dtype_size(dtype), 0, NULL, NULL);
         if (status != CL_SUCCESS)
             return cli_opencl_fail(status, "clEnqueueFillBuffer");
     }
     return CLI_OK;
 }
 
-int device_call_enqueue(device_call *call) {
+int device_call_enqueue(device_call *call)
+{
     const clattn_status status =
         clattn_enqueue_forward(call->plan, call->device->queue, &call->args, 0, NULL, NULL);
-    return status == CLATTN_SUCCESS
-               ? CLI_OK
-               : cli_library_fail(call->device, status, "clattn_enqueue_forward");
+    return status == CLATTN_SUCCESS ? CLI_OK
+                                    : cli_library_fail(call->device, status, "clattn_enqueue_forward");
 }
 
-int device_call_finish(device_call *call) {
+int device_call_finish(device_call *call)
+{
     const cl_int status = clFinish(call->device->queue);
     return status == CL_SUCCESS ? CLI_OK : cli_opencl_fail(status, "clFinish");
 }
@@ -195,7 +201,8 @@ int device_call_finish(device_call *call) {
 /* Moves the elements to `out` in the order of the shape and puts poison in their place, so that
  * what is left tells of writes beside the rows. Notes the first element that was poison already. */
 static void take_elements(unsigned char *buffer, const case_tensor *t, int bshd, unsigned char *out,
-                          const char *name, char *wrong, size_t capacity) {
+                          const char *name, char *wrong, size_t capacity)
+{
     const size_t size = dtype_size(t->dtype);
     const unsigned char *poison = poison_of(t->dtype);
     const int64_t outer = bshd ? t->dim[2] : t->dim[1], inner = bshd ? t->dim[1] : t->dim[2];
@@ -203,9 +210,8 @@ static void take_elements(unsigned char *buffer, const case_tensor *t, int bshd,
         for (int64_t x = 0; x < outer; x++)
             for (int64_t y = 0; y < inner; y++) {
                 const int64_t h = bshd ? y : x, i = bshd ? x : y;
-                unsigned char *row =
-                    buffer + t->offset +
-                    (size_t)(b * t->stride[0] + h * t->stride[1] + i * t->stride[2]) * size;
+                unsigned char *row = buffer + t->offset +
+                                     (size_t)(b * t->stride[0] + h * t->stride[1] + i * t->stride[2]) * size;
                 memcpy(out, row, (size_t)t->dim[3] * size);
                 out += (size_t)t->dim[3] * size;
                 for (int64_t e = 0; e < t->dim[3]; e++, row += size) {
@@ -220,18 +226,20 @@ static void take_elements(unsigned char *buffer, const case_tensor *t, int bshd,
 }
 
 static void look_beside(const unsigned char *buffer, size_t bytes, int32_t dtype, const char *name,
-                        char *wrong, size_t capacity) {
+                        char *wrong, size_t capacity)
+{
     const size_t size = dtype_size(dtype);
     const unsigned char *poison = poison_of(dtype);
     for (size_t at = 0; at + size <= bytes; at += size)
         if (memcmp(buffer + at, poison, size) != 0) {
-            cli_format(wrong, capacity,
-                       "byte %zu of the buffer of %s, outside its rows, was written", at, name);
+            cli_format(wrong, capacity, "byte %zu of the buffer of %s, outside its rows, was written", at,
+                       name);
             return;
         }
 }
 
-static int fetch(device_call *call, int tensor, unsigned char **out, char *wrong, size_t capacity) {
+static int fetch(device_call *call, int tensor, unsigned char **out, char *wrong, size_t capacity)
+{
     const case_tensor *t = &call->c->tensor[tensor];
     const int64_t elements = case_elements(t);
     const size_t size = dtype_size(t->dtype);
@@ -248,15 +256,14 @@ static int fetch(device_call *call, int tensor, unsigned char **out, char *wrong
             take_elements(buffer, t, call->c->options.layout_bshd && tensor == TENSOR_O, *out,
                           tensor_names[tensor], wrong, capacity);
         if (wrong && !*wrong)
-            look_beside(buffer, call->buffer_bytes[tensor], t->dtype, tensor_names[tensor], wrong,
-                        capacity);
+            look_beside(buffer, call->buffer_bytes[tensor], t->dtype, tensor_names[tensor], wrong, capacity);
     }
     free(buffer);
     return status == CL_SUCCESS ? CLI_OK : cli_opencl_fail(status, "clEnqueueReadBuffer");
 }
 
-int device_call_fetch(device_call *call, unsigned char **o, float **lse, char *what_is_wrong,
-                      size_t capacity) {
+int device_call_fetch(device_call *call, unsigned char **o, float **lse, char *what_is_wrong, size_t capacity)
+{
     unsigned char *lse_bytes = NULL;
     *o = NULL;
     *lse = NULL;
@@ -278,17 +285,20 @@ int device_call_fetch(device_call *call, unsigned char **o, float **lse, char *w
 /* ---- Description --------------------------------------------------------------------------------
  */
 
-void plan_text(const clattn_plan *plan, char *text, size_t capacity) {
+void plan_text(const clattn_plan *plan, char *text, size_t capacity)
+{
     size_t needed;
     text[0] = 0;
     clattn_plan_describe(plan, text, capacity, &needed);
 }
 
-void device_call_describe(const device_call *call, char *text, size_t capacity) {
+void device_call_describe(const device_call *call, char *text, size_t capacity)
+{
     plan_text(call->plan, text, capacity);
 }
 
-static void copy_part(char *out, size_t capacity, const char *begin, size_t length) {
+static void copy_part(char *out, size_t capacity, const char *begin, size_t length)
+{
     if (length >= capacity)
         length = capacity - 1;
     memcpy(out, begin, length);
@@ -296,15 +306,15 @@ static void copy_part(char *out, size_t capacity, const char *begin, size_t leng
 }
 
 /* "cpu: tiles 64x48, 1 work-item, ...": the name ends at the colon, the tiles at the work-items. */
-void plan_path_and_tiles(const char *description, char path[32], char tiles[96]) {
+void plan_path_and_tiles(const char *description, char path[32], char tiles[96])
+{
     const size_t name = strcspn(description, ":");
     copy_part(path, 32, description, name);
     const char *begin = strstr(description, "tiles ");
     begin = begin ? begin + strlen("tiles ") : description + name;
     size_t length = strcspn(begin, ";");
     const char *end = strstr(begin, " work-item");
-    for (const char *next = end; next && next < begin + length;
-         next = strstr(next + 1, " work-item"))
+    for (const char *next = end; next && next < begin + length; next = strstr(next + 1, " work-item"))
         end = next; /* the label may speak of work-items too: the last one counts */
     if (end && end < begin + length) {
         while (end > begin && *end != ',') /* back over the number of work-items */

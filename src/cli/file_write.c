@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-int file_write_open(file_writer *out, const char *path) {
+int file_write_open(file_writer *out, const char *path)
+{
     memset(out, 0, sizeof *out);
     out->path = path;
     if (!platform_may_replace(path)) {
@@ -28,12 +29,14 @@ int file_write_open(file_writer *out, const char *path) {
     return -1;
 }
 
-void file_write_bytes(file_writer *writer, const void *bytes, size_t size) {
+void file_write_bytes(file_writer *writer, const void *bytes, size_t size)
+{
     if (size > 0 && !writer->failed && fwrite(bytes, 1, size, writer->stream) != size)
         writer->failed = 1;
 }
 
-static int finish(file_writer *writer, int keep) {
+static int finish(file_writer *writer, int keep)
+{
     int status = fclose(writer->stream) == 0 && !writer->failed ? 0 : -1;
     if (writer->temporary) {
         if (status == 0 && keep)
@@ -46,10 +49,6 @@ static int finish(file_writer *writer, int keep) {
     return status;
 }
 
-int file_write_commit(file_writer *writer) {
-    return finish(writer, 1);
-}
+int file_write_commit(file_writer *writer) { return finish(writer, 1); }
 
-void file_write_abandon(file_writer *writer) {
-    finish(writer, 0);
-}
+void file_write_abandon(file_writer *writer) { finish(writer, 0); }

@@ -21,7 +21,8 @@ static const command commands[] = {
 
 enum { NUM_COMMANDS = sizeof commands / sizeof commands[0] };
 
-static void print_help(void) {
+static void print_help(void)
+{
     printf("Usage: clattn COMMAND [options]\n\n"
            "Exact FlashAttention on any OpenCL device.\n\nCommands:\n");
     for (int i = 0; i < NUM_COMMANDS; i++)
@@ -29,17 +30,18 @@ static void print_help(void) {
     printf("\n`clattn COMMAND --help` tells a command's options.\n");
 }
 
-static int print_version(void) {
+static int print_version(void)
+{
     const unsigned version = clattn_version();
     printf("clattn %u.%u.%u\n", version / 1000000u, version / 1000u % 1000u, version % 1000u);
     return CLI_OK;
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char **argv)
+{
     if (argc < 2)
         return cli_fail(CLI_USAGE, "no command given; `clattn --help` lists them");
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
-        strcmp(argv[1], "help") == 0) {
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
         print_help();
         return CLI_OK;
     }

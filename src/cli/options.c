@@ -20,16 +20,15 @@ const option_row common_rows[] = {
      "index, or part of a platform's or device's name (else CLATTN_DEVICE)"},
     {OPTION_LOCAL_MEMORY, "local-memory", 0, ARGUMENT_REQUIRED, "BYTES",
      "local memory that kernels may take (also 32K)"},
-    {OPTION_CACHE_DIR, "cache-dir", 0, ARGUMENT_REQUIRED, "DIR",
-     "where compiled programs are kept"},
+    {OPTION_CACHE_DIR, "cache-dir", 0, ARGUMENT_REQUIRED, "DIR", "where compiled programs are kept"},
     {OPTION_NO_CACHE, "no-cache", 0, ARGUMENT_NONE, NULL, "keep no compiled programs"},
-    {OPTION_VERBOSE, "verbose", 'v', ARGUMENT_NONE, NULL,
-     "print the library's messages; twice: each call"},
+    {OPTION_VERBOSE, "verbose", 'v', ARGUMENT_NONE, NULL, "print the library's messages; twice: each call"},
     {OPTION_HELP, "help", 'h', ARGUMENT_NONE, NULL, "this text"},
     {OPTION_END, NULL, 0, 0, NULL, NULL},
 };
 
-static int apply_common(common_options *common, int id, const char *value) {
+static int apply_common(common_options *common, int id, const char *value)
+{
     switch (id) {
     case OPTION_DEVICE:
         common->device = value;
@@ -60,7 +59,8 @@ typedef struct option_table {
     int num_common;
 } option_table;
 
-static void add_rows(option_table *table, const option_row *rows) {
+static void add_rows(option_table *table, const option_row *rows)
+{
     size_t used = strlen(table->letters);
     for (; rows->id != OPTION_END && table->count < MAX_OPTIONS; rows++) {
         struct option *entry = &table->entry[table->count];
@@ -79,7 +79,8 @@ static void add_rows(option_table *table, const option_row *rows) {
     }
 }
 
-static void make_table(option_table *table, const option_set *set) {
+static void make_table(option_table *table, const option_set *set)
+{
     memset(table, 0, sizeof *table);
     strcpy(table->letters, ":"); /* a missing argument is told from an unknown option */
     add_rows(table, common_rows);
@@ -88,18 +89,19 @@ static void make_table(option_table *table, const option_set *set) {
         add_rows(table, set->lists[i]);
 }
 
-static int index_of(const option_table *table, int code) {
+static int index_of(const option_table *table, int code)
+{
     for (int i = 0; i < table->count; i++)
         if (code == table->entry[i].val || (table->row[i]->letter && code == table->row[i]->letter))
             return i;
     return -1;
 }
 
-static int refuse_option(const option_table *table, const char *text, int code) {
+static int refuse_option(const option_table *table, const char *text, int code)
+{
     const int i = optopt ? index_of(table, optopt) : -1;
     if (i >= 0 && code == ':')
-        return cli_fail(CLI_USAGE, "--%s: expected a value: %s", table->row[i]->name,
-                        table->row[i]->value);
+        return cli_fail(CLI_USAGE, "--%s: expected a value: %s", table->row[i]->name, table->row[i]->value);
     if (i >= 0 && text[0] == '-' && text[1] == '-')
         return cli_fail(CLI_USAGE, "--%s takes no value", table->row[i]->name);
     if (optopt > 0 && optopt < 256 && text[0] == '-' && text[1] != '-')
@@ -107,8 +109,8 @@ static int refuse_option(const option_table *table, const char *text, int code) 
     return cli_fail(CLI_USAGE, "unknown option '%.100s'", text);
 }
 
-int options_parse(const option_set *set, common_options *common, int argc, char **argv,
-                  int *num_operands) {
+int options_parse(const option_set *set, common_options *common, int argc, char **argv, int *num_operands)
+{
     option_table table;
     make_table(&table, set);
     opterr = 0;
@@ -135,7 +137,8 @@ int options_parse(const option_set *set, common_options *common, int argc, char 
     return CLI_OK;
 }
 
-static void print_rows(const option_row *rows) {
+static void print_rows(const option_row *rows)
+{
     for (; rows->id != OPTION_END; rows++) {
         if (!rows->help)
             continue;
@@ -150,7 +153,8 @@ static void print_rows(const option_row *rows) {
     }
 }
 
-static void print_not_offered(const option_row *rows, int *width) {
+static void print_not_offered(const option_row *rows, int *width)
+{
     for (; rows->id != OPTION_END; rows++) {
         if (rows->id != OPTION_NOT_OFFERED)
             continue;
@@ -162,7 +166,8 @@ static void print_not_offered(const option_row *rows, int *width) {
     }
 }
 
-void options_print_help(const option_set *set, const command_text *text) {
+void options_print_help(const option_set *set, const command_text *text)
+{
     printf("Usage: clattn %s\n\n%s\n\nOptions:\n", text->usage, text->about);
     for (int i = 0; i < 4 && set->lists[i]; i++)
         print_rows(set->lists[i]);
@@ -172,15 +177,15 @@ void options_print_help(const option_set *set, const command_text *text) {
         print_not_offered(set->lists[i], &width);
     if (width)
         printf("\n");
-    printf(
-        "\nExit status: 0 done; 1 a check or a run failed; 2 bad usage or bad input; 3 no usable "
-        "device.\n");
+    printf("\nExit status: 0 done; 1 a check or a run failed; 2 bad usage or bad input; 3 no usable "
+           "device.\n");
 }
 
 /* ---- Values -------------------------------------------------------------------------------------
  */
 
-static int parse_integer(const char *text, const char **end, int64_t *out) {
+static int parse_integer(const char *text, const char **end, int64_t *out)
+{
     char *stop;
     errno = 0;
     const long long value = strtoll(text, &stop, 10);
@@ -190,14 +195,16 @@ static int parse_integer(const char *text, const char **end, int64_t *out) {
     return stop != text && errno == 0 && (*text == '-' || (*text >= '0' && *text <= '9'));
 }
 
-int option_integer(const char *name, const char *value, int64_t *out) {
+int option_integer(const char *name, const char *value, int64_t *out)
+{
     const char *end;
     if (!parse_integer(value, &end, out) || *end)
         return cli_fail(CLI_USAGE, "--%s '%.60s': expected an integer", name, value);
     return CLI_OK;
 }
 
-int option_number(const char *name, const char *value, float *out) {
+int option_number(const char *name, const char *value, float *out)
+{
     char *end;
     *out = strtof(value, &end);
     if (end == value || *end || !isfinite(*out))
@@ -205,7 +212,8 @@ int option_number(const char *name, const char *value, float *out) {
     return CLI_OK;
 }
 
-int option_bytes(const char *name, const char *value, uint64_t *out) {
+int option_bytes(const char *name, const char *value, uint64_t *out)
+{
     const char *end;
     int64_t number;
     int shift = 0;
@@ -222,8 +230,9 @@ int option_bytes(const char *name, const char *value, uint64_t *out) {
     return cli_fail(CLI_USAGE, "--%s '%.60s': expected a number of bytes", name, value);
 }
 
-int option_integers(const char *name, const char *value, char separator, int64_t *out, int least,
-                    int most, int *count) {
+int option_integers(const char *name, const char *value, char separator, int64_t *out, int least, int most,
+                    int *count)
+{
     const char *text = value;
     *count = 0;
     for (;;) {
@@ -240,13 +249,14 @@ int option_integers(const char *name, const char *value, char separator, int64_t
         text = end + 1;
     }
     if (least == most)
-        return cli_fail(CLI_USAGE, "--%s '%.60s': expected %d integers separated by '%c'", name,
-                        value, most, separator);
-    return cli_fail(CLI_USAGE, "--%s '%.60s': expected %d to %d integers separated by '%c'", name,
-                    value, least, most, separator);
+        return cli_fail(CLI_USAGE, "--%s '%.60s': expected %d integers separated by '%c'", name, value, most,
+                        separator);
+    return cli_fail(CLI_USAGE, "--%s '%.60s': expected %d to %d integers separated by '%c'", name, value,
+                    least, most, separator);
 }
 
-int option_dtype(const char *name, const char *value, int32_t *out) {
+int option_dtype(const char *name, const char *value, int32_t *out)
+{
     *out = dtype_from_name(value);
     if (!*out)
         return cli_fail(CLI_USAGE, "--%s '%.60s': expected f32, f16 or bf16", name, value);
@@ -262,7 +272,8 @@ static const struct {
     {CLATTN_PATH_CPU, "cpu"},
 };
 
-int option_path(const char *name, const char *value, int32_t *out) {
+int option_path(const char *name, const char *value, int32_t *out)
+{
     for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++)
         if (strcmp(paths[i].name, value) == 0) {
             *out = paths[i].id;
@@ -271,7 +282,8 @@ int option_path(const char *name, const char *value, int32_t *out) {
     return cli_fail(CLI_USAGE, "--%s '%.60s': expected auto, portable or cpu", name, value);
 }
 
-const char *path_name(int32_t path) {
+const char *path_name(int32_t path)
+{
     for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++)
         if (paths[i].id == path)
             return paths[i].name;

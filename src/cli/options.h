@@ -71,8 +71,7 @@ typedef struct option_set {
 
 /* Parses options and leaves the other arguments, in order, in argv[0] .. argv[*num_operands - 1]
  * (argv[0], the command's name, is passed over). Prints what is wrong; returns an exit status. */
-int options_parse(const option_set *set, common_options *common, int argc, char **argv,
-                  int *num_operands);
+int options_parse(const option_set *set, common_options *common, int argc, char **argv, int *num_operands);
 
 void options_print_help(const option_set *set, const command_text *text);
 
@@ -80,8 +79,8 @@ void options_print_help(const option_set *set, const command_text *text);
 int option_integer(const char *name, const char *value, int64_t *out);
 int option_number(const char *name, const char *value, float *out);
 int option_bytes(const char *name, const char *value, uint64_t *out); /* with an optional K or M */
-int option_integers(const char *name, const char *value, char separator, int64_t *out, int least,
-                    int most, int *count);
+int option_integers(const char *name, const char *value, char separator, int64_t *out, int least, int most,
+                    int *count);
 int option_dtype(const char *name, const char *value, int32_t *out);
 int option_path(const char *name, const char *value, int32_t *out);
 

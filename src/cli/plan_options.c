@@ -8,7 +8,8 @@
 
 #include <string.h>
 
-int option_dtypes(const char *name, const char *value, int32_t dtype[4]) {
+int option_dtypes(const char *name, const char *value, int32_t dtype[4])
+{
     int count = 0;
     for (const char *text = value;;) {
         char word[8];
@@ -35,8 +36,8 @@ int option_dtypes(const char *name, const char *value, int32_t dtype[4]) {
                     name, value);
 }
 
-int option_head_dims(const char *name, const char *value, int32_t *head_dim_qk,
-                     int32_t *head_dim_v) {
+int option_head_dims(const char *name, const char *value, int32_t *head_dim_qk, int32_t *head_dim_v)
+{
     int64_t dim[2];
     int count;
     const char separator = strchr(value, ':') ? ':' : ',';
@@ -45,8 +46,7 @@ int option_head_dims(const char *name, const char *value, int32_t *head_dim_qk,
         return status;
     for (int i = 0; i < count; i++)
         if (dim[i] < 1 || dim[i] > CLATTN_MAX_HEAD_DIM)
-            return cli_fail(CLI_USAGE, "--%s '%.60s': expected 1 to %d", name, value,
-                            CLATTN_MAX_HEAD_DIM);
+            return cli_fail(CLI_USAGE, "--%s '%.60s': expected 1 to %d", name, value, CLATTN_MAX_HEAD_DIM);
     *head_dim_qk = (int32_t)dim[0];
     *head_dim_v = (int32_t)dim[count - 1];
     return CLI_OK;

@@ -8,7 +8,6 @@
 int option_dtypes(const char *name, const char *value, int32_t dtype[4]);
 
 /* "64", or apart for QK and V: "192,128" or "192:128". */
-int option_head_dims(const char *name, const char *value, int32_t *head_dim_qk,
-                     int32_t *head_dim_v);
+int option_head_dims(const char *name, const char *value, int32_t *head_dim_qk, int32_t *head_dim_v);
 
 #endif

@@ -9,7 +9,8 @@
 static int shown_width;
 static double shown_at;
 
-void progress_show(const char *format, ...) {
+void progress_show(const char *format, ...)
+{
     if (!platform_stderr_is_terminal())
         return;
     const double now = platform_seconds();
@@ -27,7 +28,8 @@ void progress_show(const char *format, ...) {
     shown_at = now;
 }
 
-void progress_clear(void) {
+void progress_clear(void)
+{
     if (!shown_width)
         return;
     fprintf(stderr, "\r%*s\r", shown_width, "");

@@ -7,15 +7,15 @@
 #include <math.h>
 #include <stdlib.h>
 
-float reference_load(const reference_tensor *t, int64_t b, int64_t h, int64_t i, int64_t c) {
-    const int64_t element =
-        b * t->stride[0] + h * t->stride[1] + i * t->stride[2] + c * t->stride[3];
-    return tensor_load((const unsigned char *)t->data + element * (int64_t)dtype_size(t->dtype),
-                       t->dtype);
+float reference_load(const reference_tensor *t, int64_t b, int64_t h, int64_t i, int64_t c)
+{
+    const int64_t element = b * t->stride[0] + h * t->stride[1] + i * t->stride[2] + c * t->stride[3];
+    return tensor_load((const unsigned char *)t->data + element * (int64_t)dtype_size(t->dtype), t->dtype);
 }
 
 /* a + b, or the nearest number that there is: offsets and windows may be any 64-bit number. */
-static int64_t saturating_add(int64_t a, int64_t b) {
+static int64_t saturating_add(int64_t a, int64_t b)
+{
     if (b > 0 && a > INT64_MAX - b)
         return INT64_MAX;
     if (b < 0 && a < INT64_MIN - b)
@@ -23,7 +23,8 @@ static int64_t saturating_add(int64_t a, int64_t b) {
     return a + b;
 }
 
-void reference_keys_of_row(const reference_call *call, int64_t i, int64_t *begin, int64_t *end) {
+void reference_keys_of_row(const reference_call *call, int64_t i, int64_t *begin, int64_t *end)
+{
     int64_t offset = 0;
     if (call->position_mode == CLATTN_POSITION_BOTTOM_RIGHT)
         offset = call->kv_len - call->q_len;
@@ -45,8 +46,9 @@ void reference_keys_of_row(const reference_call *call, int64_t i, int64_t *begin
 }
 
 /* Steps 1 to 3 of the score pipeline for one key; -inf: the key is forbidden. */
-static double score_of(const reference_call *call, const double *q, const double *k, int64_t b,
-                       int64_t h, int64_t i, int64_t j) {
+static double score_of(const reference_call *call, const double *q, const double *k, int64_t b, int64_t h,
+                       int64_t i, int64_t j)
+{
     double score = 0;
     for (int64_t c = 0; c < call->head_dim_qk; c++)
         score += q[c] * k[c];
@@ -61,8 +63,9 @@ static double score_of(const reference_call *call, const double *q, const double
 }
 
 /* One row of o and its lse from the final scores of the keys begin .. end - 1. */
-static void softmax_row(const reference_call *call, const double *score, const double *v,
-                        int64_t begin, int64_t end, double *o, double *lse) {
+static void softmax_row(const reference_call *call, const double *score, const double *v, int64_t begin,
+                        int64_t end, double *o, double *lse)
+{
     for (int64_t c = 0; c < call->head_dim_v; c++)
         o[c] = 0;
     double largest = -INFINITY;
@@ -97,18 +100,21 @@ static void softmax_row(const reference_call *call, const double *score, const d
 }
 
 /* One head of a tensor as a plain matrix. */
-static void gather_head(const reference_tensor *t, int64_t b, int64_t h, int64_t rows,
-                        int64_t columns, double *out) {
+static void gather_head(const reference_tensor *t, int64_t b, int64_t h, int64_t rows, int64_t columns,
+                        double *out)
+{
     for (int64_t i = 0; i < rows; i++)
         for (int64_t c = 0; c < columns; c++)
             out[i * columns + c] = (double)reference_load(t, b, h, i, c);
 }
 
-static double *array_of(int64_t count) {
+static double *array_of(int64_t count)
+{
     return (double *)calloc(count > 0 ? (size_t)count : 1, sizeof(double));
 }
 
-int reference_forward(const reference_call *call, double *o, double *lse) {
+int reference_forward(const reference_call *call, double *o, double *lse)
+{
     const int64_t dim = call->head_dim_qk, dim_v = call->head_dim_v;
     double *q = array_of(dim);
     double *k = array_of(call->kv_len * dim);

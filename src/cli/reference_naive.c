@@ -12,20 +12,23 @@ typedef struct naive_scratch {
     float *q, *k, *v, *row;
 } naive_scratch;
 
-static float *array_of(int64_t count) {
+static float *array_of(int64_t count)
+{
     return (float *)calloc(count > 0 ? (size_t)count : 1, sizeof(float));
 }
 
-static void gather_head(const reference_tensor *t, int64_t b, int64_t h, int64_t rows,
-                        int64_t columns, float *out) {
+static void gather_head(const reference_tensor *t, int64_t b, int64_t h, int64_t rows, int64_t columns,
+                        float *out)
+{
     for (int64_t i = 0; i < rows; i++)
         for (int64_t c = 0; c < columns; c++)
             out[i * columns + c] = reference_load(t, b, h, i, c);
 }
 
 /* Step 1: one row of S, rounded as a buffer of the storage type would. */
-static void scores_of_row(const reference_call *call, naive_scratch *s, int64_t b, int64_t h,
-                          int64_t i, int64_t begin, int64_t end) {
+static void scores_of_row(const reference_call *call, naive_scratch *s, int64_t b, int64_t h, int64_t i,
+                          int64_t begin, int64_t end)
+{
     const float largest_rounded = call->q.dtype == CLATTN_DTYPE_F16 ? 128.0f : 16.0f;
     const float scale = call->scale != 0 ? (float)call->scale : 1 / sqrtf((float)call->head_dim_qk);
     const float softcap = (float)call->softcap;
@@ -47,8 +50,8 @@ static void scores_of_row(const reference_call *call, naive_scratch *s, int64_t 
 }
 
 /* Steps 2 and 3: softmax, rounded, times V. */
-static float weigh_row(const reference_call *call, naive_scratch *s, int64_t begin, int64_t end,
-                       float *o) {
+static float weigh_row(const reference_call *call, naive_scratch *s, int64_t begin, int64_t end, float *o)
+{
     for (int64_t c = 0; c < call->head_dim_v; c++)
         o[c] = 0;
     float largest = -INFINITY;
@@ -70,7 +73,8 @@ static float weigh_row(const reference_call *call, naive_scratch *s, int64_t beg
     return largest + logf(sum);
 }
 
-int reference_naive(const reference_call *call, int32_t dtype_o, float *o, float *lse) {
+int reference_naive(const reference_call *call, int32_t dtype_o, float *o, float *lse)
+{
     const int64_t dim = call->head_dim_qk, dim_v = call->head_dim_v;
     naive_scratch s = {array_of(dim), array_of(call->kv_len * dim), array_of(call->kv_len * dim_v),
                        array_of(call->kv_len)};

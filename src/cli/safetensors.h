@@ -39,8 +39,7 @@ typedef struct safetensors_pair {
 /* Writes a whole file. It appears under its name only when it is complete. Returns 0, or -1 with
  * one line in `error`. */
 int safetensors_write(const char *path, const safetensors_tensor *tensors, size_t count,
-                      const safetensors_pair *metadata, size_t metadata_count, char *error,
-                      size_t capacity);
+                      const safetensors_pair *metadata, size_t metadata_count, char *error, size_t capacity);
 
 /* "[1,8,128,64]" */
 void safetensors_shape_text(char *out, size_t capacity, const int64_t *shape, int rank);

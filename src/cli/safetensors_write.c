@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static cJSON *tensor_entry(const safetensors_tensor *t, uint64_t begin) {
+static cJSON *tensor_entry(const safetensors_tensor *t, uint64_t begin)
+{
     cJSON *entry = cJSON_CreateObject();
     cJSON_AddStringToObject(entry, "dtype", t->dtype);
     cJSON *shape = cJSON_AddArrayToObject(entry, "shape");
@@ -23,8 +24,9 @@ static cJSON *tensor_entry(const safetensors_tensor *t, uint64_t begin) {
 }
 
 /* The header's text, to be freed by cJSON_free; NULL without memory. */
-static char *make_header(const safetensors_tensor *tensors, size_t count,
-                         const safetensors_pair *metadata, size_t metadata_count) {
+static char *make_header(const safetensors_tensor *tensors, size_t count, const safetensors_pair *metadata,
+                         size_t metadata_count)
+{
     cJSON *header = cJSON_CreateObject();
     if (metadata_count > 0) {
         cJSON *texts = cJSON_AddObjectToObject(header, "__metadata__");
@@ -42,16 +44,15 @@ static char *make_header(const safetensors_tensor *tensors, size_t count,
 }
 
 int safetensors_write(const char *path, const safetensors_tensor *tensors, size_t count,
-                      const safetensors_pair *metadata, size_t metadata_count, char *error,
-                      size_t capacity) {
+                      const safetensors_pair *metadata, size_t metadata_count, char *error, size_t capacity)
+{
     char *header = make_header(tensors, count, metadata, metadata_count);
     if (!header) {
         cli_format(error, capacity, "%.200s: not enough memory for its header", path);
         return -1;
     }
     const size_t length = strlen(header);
-    const size_t padding =
-        (8 - length % 8) % 8; /* so that the data is aligned for those who map it */
+    const size_t padding = (8 - length % 8) % 8; /* so that the data is aligned for those who map it */
     unsigned char prefix[8];
     for (int i = 0; i < 8; i++)
         prefix[i] = (unsigned char)((uint64_t)(length + padding) >> (8 * i));

@@ -14,18 +14,18 @@ typedef struct expectation {
     float *naive_o, *naive_lse;
 } expectation;
 
-static void *array_of(int64_t count, size_t size) {
-    return calloc(count > 0 ? (size_t)count : 1, size);
-}
+static void *array_of(int64_t count, size_t size) { return calloc(count > 0 ? (size_t)count : 1, size); }
 
-static void release(expectation *e) {
+static void release(expectation *e)
+{
     free(e->o);
     free(e->lse);
     free(e->naive_o);
     free(e->naive_lse);
 }
 
-static int compute(expectation *e, const attention_case *c) {
+static int compute(expectation *e, const attention_case *c)
+{
     const int64_t rows = case_elements(&c->tensor[TENSOR_LSE]);
     const int64_t elements = case_elements(&c->tensor[TENSOR_O]);
     const reference_call call = case_reference(c);
@@ -33,14 +33,14 @@ static int compute(expectation *e, const attention_case *c) {
     e->lse = array_of(rows, sizeof *e->lse);
     e->naive_o = array_of(elements, sizeof *e->naive_o);
     e->naive_lse = array_of(rows, sizeof *e->naive_lse);
-    if (e->o && e->lse && e->naive_o && e->naive_lse &&
-        reference_forward(&call, e->o, e->lse) == 0 &&
+    if (e->o && e->lse && e->naive_o && e->naive_lse && reference_forward(&call, e->o, e->lse) == 0 &&
         reference_naive(&call, c->tensor[TENSOR_O].dtype, e->naive_o, e->naive_lse) == 0)
         return CLI_OK;
     return cli_fail(CLI_FAILED, "not enough memory for the reference");
 }
 
-static int same_kind(double result, double reference) {
+static int same_kind(double result, double reference)
+{
     if (isnan(reference))
         return isnan(result);
     if (isinf(reference))
@@ -55,7 +55,8 @@ typedef struct comparison {
     int64_t worst; /* the element of the largest error */
 } comparison;
 
-static void compare(comparison *m, int64_t at, double result, double naive, double reference) {
+static void compare(comparison *m, int64_t at, double result, double naive, double reference)
+{
     if (!same_kind(result, reference)) {
         if (m->wrong < 0)
             m->wrong = at;
@@ -74,13 +75,15 @@ static void compare(comparison *m, int64_t at, double result, double naive, doub
 }
 
 /* Index in the result's order of element (b, h, i, e). */
-static int64_t result_index(const attention_case *c, int64_t b, int64_t h, int64_t i, int64_t e) {
-    const int64_t row = c->options.layout_bshd ? (b * c->q_len + i) * c->heads_q + h
-                                               : (b * c->heads_q + h) * c->q_len + i;
+static int64_t result_index(const attention_case *c, int64_t b, int64_t h, int64_t i, int64_t e)
+{
+    const int64_t row =
+        c->options.layout_bshd ? (b * c->q_len + i) * c->heads_q + h : (b * c->heads_q + h) * c->q_len + i;
     return row * c->head_dim_v + e;
 }
 
-static comparison compare_o(const attention_case *c, const unsigned char *o, const expectation *x) {
+static comparison compare_o(const attention_case *c, const unsigned char *o, const expectation *x)
+{
     comparison m = {0, 0, 0, -1, 0};
     const int32_t dtype = c->tensor[TENSOR_O].dtype;
     int64_t at = 0;
@@ -91,13 +94,13 @@ static comparison compare_o(const attention_case *c, const unsigned char *o, con
             for (int64_t i = 0; i < c->q_len; i++)
                 for (int64_t e = 0; e < c->head_dim_v; e++, at++) {
                     const size_t byte = (size_t)result_index(c, b, h, i, e) * dtype_size(dtype);
-                    compare(&m, at, (double)tensor_load(o + byte, dtype), (double)x->naive_o[at],
-                            x->o[at]);
+                    compare(&m, at, (double)tensor_load(o + byte, dtype), (double)x->naive_o[at], x->o[at]);
                 }
     return m;
 }
 
-static comparison compare_lse(const attention_case *c, const float *lse, const expectation *x) {
+static comparison compare_lse(const attention_case *c, const float *lse, const expectation *x)
+{
     comparison m = {0, 0, 1, -1, 0};
     const int64_t rows = lse ? case_elements(&c->tensor[TENSOR_LSE]) : 0;
     for (int64_t i = 0; i < rows; i++)
@@ -105,13 +108,15 @@ static comparison compare_lse(const attention_case *c, const float *lse, const e
     return m;
 }
 
-static double floor_of(int32_t dtype) {
+static double floor_of(int32_t dtype)
+{
     return dtype == CLATTN_DTYPE_F32 ? 0x1p-18 : dtype == CLATTN_DTYPE_F16 ? 0x1p-10 : 0x1p-7;
 }
 
 /* About the largest score that decides anything: lse lies at most ln(keys) above its row's largest.
  * Rows that a bias lifted or sank by thousands would make every other row's bound meaningless. */
-static double score_size(const attention_case *c, const expectation *x) {
+static double score_size(const attention_case *c, const expectation *x)
+{
     double size = 0;
     const int64_t rows = case_elements(&c->tensor[TENSOR_LSE]);
     for (int64_t i = 0; i < rows; i++)
@@ -120,17 +125,18 @@ static double score_size(const attention_case *c, const expectation *x) {
     return size;
 }
 
-static void tell_place(verdict *v, const attention_case *c, const char *name, int64_t at,
-                       int64_t columns, const char *what) {
+static void tell_place(verdict *v, const attention_case *c, const char *name, int64_t at, int64_t columns,
+                       const char *what)
+{
     const int64_t row = at / columns;
     cli_format(v->reason, sizeof v->reason,
-               "%s[%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 "] (batch, head, row, column) %s",
-               name, row / c->q_len / c->heads_q, row / c->q_len % c->heads_q, row % c->q_len,
-               at % columns, what);
+               "%s[%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 "] (batch, head, row, column) %s", name,
+               row / c->q_len / c->heads_q, row / c->q_len % c->heads_q, row % c->q_len, at % columns, what);
 }
 
-static void judge(verdict *v, const attention_case *c, const char *name, int64_t columns,
-                  const comparison *m, double allowed) {
+static void judge(verdict *v, const attention_case *c, const char *name, int64_t columns, const comparison *m,
+                  double allowed)
+{
     char what[96];
     /* allowed may be 0 where every row is empty; then so must the error be. */
     const double share = m->error > 0 ? m->error / allowed : 0;
@@ -138,8 +144,7 @@ static void judge(verdict *v, const attention_case *c, const char *name, int64_t
         v->worst = share;
     if (m->wrong >= 0) {
         v->passed = 0;
-        tell_place(v, c, name, m->wrong, columns,
-                   "is NaN, infinite or finite where it should not be");
+        tell_place(v, c, name, m->wrong, columns, "is NaN, infinite or finite where it should not be");
     } else if (m->error > allowed) {
         v->passed = 0;
         cli_format(what, sizeof what, "is off by %.3g, allowed %.3g", m->error, allowed);
@@ -147,7 +152,8 @@ static void judge(verdict *v, const attention_case *c, const char *name, int64_t
     }
 }
 
-int verify_result(verdict *out, const attention_case *c, const unsigned char *o, const float *lse) {
+int verify_result(verdict *out, const attention_case *c, const unsigned char *o, const float *lse)
+{
     expectation x = {0};
     memset(out, 0, sizeof *out);
     const int status = compute(&x, c);

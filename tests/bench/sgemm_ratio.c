@@ -86,8 +86,8 @@ static double sgemm_gflops(const bench *bench)
 {
     const int n = SGEMM_SIZE;
     const double start = cpu_seconds();
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, n, n, n, 1, bench->a, n, bench->b, n, 0,
-                bench->c, n);
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, n, n, n, 1, bench->a, n, bench->b, n, 0, bench->c,
+                n);
     const double seconds = cpu_seconds() - start;
     /* OpenBLAS's threads spin for a while when they are done, on attention's account. */
     const struct timespec pause = {0, 100000000};
@@ -113,8 +113,8 @@ static void run_case(const bench *bench, const attention_case *c, int rounds)
     for (int i = 0; i < 4; i++) {
         cl_int code;
         void *values = random_values(count, c->dtype);
-        tensors[i]->handle = clCreateBuffer(bench->cl, CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR, bytes,
-                                            values, &code);
+        tensors[i]->handle =
+            clCreateBuffer(bench->cl, CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR, bytes, values, &code);
         check(code, "clCreateBuffer");
         free(values);
         tensors[i]->stride[0] = (int64_t)count;
@@ -125,14 +125,12 @@ static void run_case(const bench *bench, const attention_case *c, int rounds)
     args.q_len = args.kv_len = c->length;
 
     double attention[MAX_ROUNDS], sgemm[MAX_ROUNDS], ratio[MAX_ROUNDS];
-    const double flops = 4.0 * HEADS * c->length * (double)c->length * c->head_dim *
-                         (c->causal ? 0.5 : 1.0);
+    const double flops = 4.0 * HEADS * c->length * (double)c->length * c->head_dim * (c->causal ? 0.5 : 1.0);
     const int calls = flops < 4e9 ? (int)(4e9 / flops) + 1 : 1; /* long against the clock's grain */
     for (int round = -1; round < rounds; round++) {             /* round -1 warms up */
         const double start = cpu_seconds();
         for (int i = 0; i < calls; i++)
-            check(clattn_enqueue_forward(plan, bench->queue, &args, 0, NULL, NULL),
-                  "clattn_enqueue_forward");
+            check(clattn_enqueue_forward(plan, bench->queue, &args, 0, NULL, NULL), "clattn_enqueue_forward");
         check(clFinish(bench->queue), "clFinish");
         const double seconds = (cpu_seconds() - start) / calls;
         const double yardstick = sgemm_gflops(bench);
@@ -143,9 +141,9 @@ static void run_case(const bench *bench, const attention_case *c, int rounds)
         ratio[round] = attention[round] / sgemm[round];
     }
     const double middle = median(ratio, rounds);
-    printf("%-5s N=%-5d D=%-4d %-7s %7.1f GF/s  sgemm %7.1f  ratio %.3f  (%.3f to %.3f)\n",
-           dtypes[c->dtype], c->length, c->head_dim, c->causal ? "causal" : "full",
-           median(attention, rounds), median(sgemm, rounds), middle, ratio[0], ratio[rounds - 1]);
+    printf("%-5s N=%-5d D=%-4d %-7s %7.1f GF/s  sgemm %7.1f  ratio %.3f  (%.3f to %.3f)\n", dtypes[c->dtype],
+           c->length, c->head_dim, c->causal ? "causal" : "full", median(attention, rounds),
+           median(sgemm, rounds), middle, ratio[0], ratio[rounds - 1]);
     fflush(stdout);
 
     for (int i = 0; i < 4; i++)
@@ -156,9 +154,8 @@ static void run_case(const bench *bench, const attention_case *c, int rounds)
 int main(int argc, char **argv)
 {
     static const attention_case cases[] = {
-        {1024, 64, 0, CLATTN_DTYPE_F32}, {1024, 64, 1, CLATTN_DTYPE_F32},
-        {2048, 128, 0, CLATTN_DTYPE_F32}, {2048, 128, 1, CLATTN_DTYPE_F32},
-        {1024, 64, 0, CLATTN_DTYPE_F16}, {2048, 128, 0, CLATTN_DTYPE_F16},
+        {1024, 64, 0, CLATTN_DTYPE_F32},  {1024, 64, 1, CLATTN_DTYPE_F32},   {2048, 128, 0, CLATTN_DTYPE_F32},
+        {2048, 128, 1, CLATTN_DTYPE_F32}, {1024, 64, 0, CLATTN_DTYPE_F16},   {2048, 128, 0, CLATTN_DTYPE_F16},
         {2048, 128, 1, CLATTN_DTYPE_F16}, {2048, 128, 0, CLATTN_DTYPE_BF16},
     };
     const int rounds = argc > 1 ? atoi(argv[1]) : 9;

@@ -8,17 +8,20 @@
 
 enum { SKIPPED = 77, DIM = 4 };
 
-static void print(void *user, int32_t level, const char *message) {
+static void print(void *user, int32_t level, const char *message)
+{
     (void)user;
     fprintf(stderr, "[%d] %s\n", (int)level, message);
 }
 
-static cl_mem buffer(cl_context context, const float *values, size_t count) {
+static cl_mem buffer(cl_context context, const float *values, size_t count)
+{
     return clCreateBuffer(context, CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR, count * sizeof(float),
                           (void *)(uintptr_t)values, NULL);
 }
 
-int main(void) {
+int main(void)
+{
     const float q[DIM] = {1, 1, 1, 0};
     const float k[2 * DIM] = {0, 0, 0, 0, 1, 1, 1, 9};
     const float v[2 * DIM] = {0, 0, 0, 0, 10, 10, 10, 10};
@@ -63,7 +66,6 @@ int main(void) {
     clReleaseContext(cl);
 
     const double expected = 10 * exp(3.0) / (1 + exp(3.0));
-    printf("version %u: o = %.6f, expected %.6f\n", (unsigned)clattn_version(), (double)o[0],
-           expected);
+    printf("version %u: o = %.6f, expected %.6f\n", (unsigned)clattn_version(), (double)o[0], expected);
     return fabs((double)o[0] - expected) < 1e-4 ? 0 : 1;
 }

@@ -11,25 +11,25 @@ enum { SKIPPED = 77 };
 
 static char last_message[1024];
 
-static void keep(void *user, int32_t level, const char *message) {
+static void keep(void *user, int32_t level, const char *message)
+{
     (void)user;
     (void)level;
     snprintf(last_message, sizeof last_message, "%s", message);
     fprintf(stderr, "%s\n", message);
 }
 
-static void *find(void *loader, const char *name) {
-    return dlsym(loader, name);
-}
+static void *find(void *loader, const char *name) { return dlsym(loader, name); }
 
-#define FETCH(name)                                                                                \
-    __typeof__(&name) fetched_##name;                                                              \
-    do {                                                                                           \
-        void *address = dlsym(loader, #name);                                                      \
-        memcpy(&fetched_##name, &address, sizeof address);                                         \
+#define FETCH(name)                                        \
+    __typeof__(&name) fetched_##name;                      \
+    do {                                                   \
+        void *address = dlsym(loader, #name);              \
+        memcpy(&fetched_##name, &address, sizeof address); \
     } while (0)
 
-int main(void) {
+int main(void)
+{
     void *loader = dlopen("libOpenCL.so.1", RTLD_NOW | RTLD_LOCAL);
     cl_platform_id platform;
     cl_device_id device;
@@ -53,8 +53,8 @@ int main(void) {
     clattn_context_options options = CLATTN_CONTEXT_OPTIONS_INIT;
     clattn_context *context = NULL;
     options.log = keep;
-    if (clattn_context_create(&context, cl, device, &options) != CLATTN_UNSUPPORTED ||
-        context != NULL || strstr(last_message, "options.get_proc") == NULL) {
+    if (clattn_context_create(&context, cl, device, &options) != CLATTN_UNSUPPORTED || context != NULL ||
+        strstr(last_message, "options.get_proc") == NULL) {
         fprintf(stderr, "without get_proc: not refused, or not clearly\n");
         return 1;
     }

@@ -19,8 +19,8 @@ static cl_icd_dispatch layer;
 /* Programs and kernels are never looked into: one address serves for all of them. */
 static int nothing;
 
-static cl_int answer(const void *fact, size_t fact_size, size_t size, void *value,
-                     size_t *size_ret) {
+static cl_int answer(const void *fact, size_t fact_size, size_t size, void *value, size_t *size_ret)
+{
     if (value && size < fact_size)
         return CL_INVALID_VALUE;
     if (value)
@@ -30,8 +30,9 @@ static cl_int answer(const void *fact, size_t fact_size, size_t size, void *valu
     return CL_SUCCESS;
 }
 
-static cl_int CL_API_CALL get_device_info(cl_device_id device, cl_device_info what, size_t size,
-                                          void *value, size_t *size_ret) {
+static cl_int CL_API_CALL get_device_info(cl_device_id device, cl_device_info what, size_t size, void *value,
+                                          size_t *size_ret)
+{
     const char *vendor = getenv("CLATTN_ISA_VENDOR");
     const cl_device_type type = CL_DEVICE_TYPE_GPU;
     if (what == CL_DEVICE_VENDOR && vendor)
@@ -41,8 +42,9 @@ static cl_int CL_API_CALL get_device_info(cl_device_id device, cl_device_info wh
     return next->clGetDeviceInfo(device, what, size, value, size_ret);
 }
 
-static cl_int CL_API_CALL get_platform_info(cl_platform_id platform, cl_platform_info what,
-                                            size_t size, void *value, size_t *size_ret) {
+static cl_int CL_API_CALL get_platform_info(cl_platform_id platform, cl_platform_info what, size_t size,
+                                            void *value, size_t *size_ret)
+{
     const char *vendor = getenv("CLATTN_ISA_VENDOR");
     if (what == CL_PLATFORM_NAME && vendor)
         return answer(vendor, strlen(vendor) + 1, size, value, size_ret);
@@ -50,9 +52,9 @@ static cl_int CL_API_CALL get_platform_info(cl_platform_id platform, cl_platform
 }
 
 static cl_program CL_API_CALL create_program_with_source(cl_context context, cl_uint count,
-                                                         const char **strings,
-                                                         const size_t *lengths,
-                                                         cl_int *errcode_ret) {
+                                                         const char **strings, const size_t *lengths,
+                                                         cl_int *errcode_ret)
+{
     (void)context, (void)count, (void)strings, (void)lengths;
     if (errcode_ret)
         *errcode_ret = CL_SUCCESS;
@@ -61,10 +63,10 @@ static cl_program CL_API_CALL create_program_with_source(cl_context context, cl_
 
 /* A cached binary is refused, so that the program is made from source. */
 static cl_program CL_API_CALL create_program_with_binary(cl_context context, cl_uint count,
-                                                         const cl_device_id *devices,
-                                                         const size_t *lengths,
-                                                         const unsigned char **binaries,
-                                                         cl_int *status, cl_int *errcode_ret) {
+                                                         const cl_device_id *devices, const size_t *lengths,
+                                                         const unsigned char **binaries, cl_int *status,
+                                                         cl_int *errcode_ret)
+{
     (void)context, (void)devices, (void)lengths, (void)binaries;
     for (cl_uint i = 0; status && i < count; i++)
         status[i] = CL_INVALID_BINARY;
@@ -73,9 +75,10 @@ static cl_program CL_API_CALL create_program_with_binary(cl_context context, cl_
     return NULL;
 }
 
-static cl_int CL_API_CALL build_program(cl_program program, cl_uint count,
-                                        const cl_device_id *devices, const char *options,
-                                        void(CL_CALLBACK *notify)(cl_program, void *), void *user) {
+static cl_int CL_API_CALL build_program(cl_program program, cl_uint count, const cl_device_id *devices,
+                                        const char *options, void(CL_CALLBACK *notify)(cl_program, void *),
+                                        void *user)
+{
     (void)count, (void)devices, (void)options;
     if (notify)
         notify(program, user);
@@ -83,46 +86,51 @@ static cl_int CL_API_CALL build_program(cl_program program, cl_uint count,
 }
 
 /* There is no binary to keep in a cache. */
-static cl_int CL_API_CALL get_program_info(cl_program program, cl_program_info what, size_t size,
-                                           void *value, size_t *size_ret) {
+static cl_int CL_API_CALL get_program_info(cl_program program, cl_program_info what, size_t size, void *value,
+                                           size_t *size_ret)
+{
     (void)program, (void)what, (void)size, (void)value, (void)size_ret;
     return CL_INVALID_PROGRAM_EXECUTABLE;
 }
 
 static cl_int CL_API_CALL get_program_build_info(cl_program program, cl_device_id device,
-                                                 cl_program_build_info what, size_t size,
-                                                 void *value, size_t *size_ret) {
+                                                 cl_program_build_info what, size_t size, void *value,
+                                                 size_t *size_ret)
+{
     (void)program, (void)device, (void)what;
     return answer("", 1, size, value, size_ret);
 }
 
-static cl_int CL_API_CALL release_program(cl_program program) {
+static cl_int CL_API_CALL release_program(cl_program program)
+{
     (void)program;
     return CL_SUCCESS;
 }
 
-static cl_kernel CL_API_CALL create_kernel(cl_program program, const char *name,
-                                           cl_int *errcode_ret) {
+static cl_kernel CL_API_CALL create_kernel(cl_program program, const char *name, cl_int *errcode_ret)
+{
     (void)program, (void)name;
     if (errcode_ret)
         *errcode_ret = CL_SUCCESS;
     return (cl_kernel)&nothing;
 }
 
-static cl_int CL_API_CALL release_kernel(cl_kernel kernel) {
+static cl_int CL_API_CALL release_kernel(cl_kernel kernel)
+{
     (void)kernel;
     return CL_SUCCESS;
 }
 
-static cl_int CL_API_CALL set_kernel_arg(cl_kernel kernel, cl_uint index, size_t size,
-                                         const void *value) {
+static cl_int CL_API_CALL set_kernel_arg(cl_kernel kernel, cl_uint index, size_t size, const void *value)
+{
     (void)kernel, (void)index, (void)size, (void)value;
     return CL_SUCCESS;
 }
 
 static cl_int CL_API_CALL get_kernel_work_group_info(cl_kernel kernel, cl_device_id device,
-                                                     cl_kernel_work_group_info what, size_t size,
-                                                     void *value, size_t *size_ret) {
+                                                     cl_kernel_work_group_info what, size_t size, void *value,
+                                                     size_t *size_ret)
+{
     const cl_ulong bytes = 0;
     (void)kernel;
     if (what == CL_KERNEL_WORK_GROUP_SIZE)
@@ -132,17 +140,16 @@ static cl_int CL_API_CALL get_kernel_work_group_info(cl_kernel kernel, cl_device
     return CL_INVALID_VALUE;
 }
 
-static cl_int CL_API_CALL enqueue_kernel(cl_command_queue queue, cl_kernel kernel,
-                                         cl_uint dimensions, const size_t *offset,
-                                         const size_t *global, const size_t *local,
-                                         cl_uint num_events, const cl_event *wait_list,
-                                         cl_event *event) {
+static cl_int CL_API_CALL enqueue_kernel(cl_command_queue queue, cl_kernel kernel, cl_uint dimensions,
+                                         const size_t *offset, const size_t *global, const size_t *local,
+                                         cl_uint num_events, const cl_event *wait_list, cl_event *event)
+{
     (void)kernel, (void)dimensions, (void)offset, (void)global, (void)local;
     return next->clEnqueueMarkerWithWaitList(queue, num_events, wait_list, event);
 }
 
-CL_API_ENTRY cl_int CL_API_CALL clGetLayerInfo(cl_layer_info what, size_t size, void *value,
-                                               size_t *size_ret) {
+CL_API_ENTRY cl_int CL_API_CALL clGetLayerInfo(cl_layer_info what, size_t size, void *value, size_t *size_ret)
+{
     const cl_layer_api_version version = CL_LAYER_API_VERSION_100;
     const char name[] = "clattn_nobuild";
     if (what == CL_LAYER_API_VERSION)
@@ -153,8 +160,8 @@ CL_API_ENTRY cl_int CL_API_CALL clGetLayerInfo(cl_layer_info what, size_t size, 
 }
 
 CL_API_ENTRY cl_int CL_API_CALL clInitLayer(cl_uint num_entries, const cl_icd_dispatch *target,
-                                            cl_uint *num_entries_ret,
-                                            const cl_icd_dispatch **layer_ret) {
+                                            cl_uint *num_entries_ret, const cl_icd_dispatch **layer_ret)
+{
     const size_t bytes = num_entries * sizeof(void *);
     next = target;
     memcpy(&layer, target, bytes < sizeof layer ? bytes : sizeof layer);

@@ -7,27 +7,27 @@
 
 #define SHIM_OVERLOAD static inline __attribute__((overloadable))
 
-SHIM_OVERLOAD float shim_exp2(float x) {
+SHIM_OVERLOAD float shim_exp2(float x)
+{
     float y;
     __asm__("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
 
-SHIM_OVERLOAD float shim_log2(float x) {
+SHIM_OVERLOAD float shim_log2(float x)
+{
     float y;
     __asm__("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
 
 /* Wider vectors from halves, as deep as OpenCL C goes. */
-#define SHIM_WIDEN(name, wide, narrow)                                                             \
-    SHIM_OVERLOAD wide name(wide x) {                                                              \
-        return (wide)(name(x.lo), name(x.hi));                                                     \
-    }
-#define SHIM_VECTORS(name)                                                                         \
-    SHIM_WIDEN(name, float2, float)                                                                \
-    SHIM_WIDEN(name, float4, float2)                                                               \
-    SHIM_WIDEN(name, float8, float4)                                                               \
+#define SHIM_WIDEN(name, wide, narrow) \
+    SHIM_OVERLOAD wide name(wide x) { return (wide)(name(x.lo), name(x.hi)); }
+#define SHIM_VECTORS(name)           \
+    SHIM_WIDEN(name, float2, float)  \
+    SHIM_WIDEN(name, float4, float2) \
+    SHIM_WIDEN(name, float8, float4) \
     SHIM_WIDEN(name, float16, float8)
 
 SHIM_VECTORS(shim_exp2)

@@ -15,26 +15,30 @@
 static numerics_options options;
 static numerics_device device;
 
-static int open_fresh(void **state) {
+static int open_fresh(void **state)
+{
     (void)state;
     clattn_fakedev_reset();
     return device_open(&device, NULL);
 }
 
-static int close_again(void **state) {
+static int close_again(void **state)
+{
     (void)state;
     device_close(&device);
     return 0;
 }
 
-static void run(const call_spec *spec) {
+static void run(const call_spec *spec)
+{
     call_data data;
     data_create(&data, spec);
     assert_int_equal(device_run(&device, &data), CLATTN_SUCCESS);
     data_destroy(&data);
 }
 
-static void expect_builds(unsigned expected) {
+static void expect_builds(unsigned expected)
+{
     struct clattn_fakedev_counters counters;
     clattn_fakedev_counters(&counters);
     assert_int_equal(counters.builds_from_source, expected);
@@ -43,12 +47,12 @@ static void expect_builds(unsigned expected) {
 
 /* Everything that a call without softcap and bias may vary, head dims of the same class included.
  */
-static void run_lean_calls(void) {
+static void run_lean_calls(void)
+{
     const int64_t lengths[] = {1, 31, 64, 129, 0};
     const int32_t dims[] = {33, 40, 59, 64};
     const uint32_t features[] = {0, CLATTN_FEATURE_CAUSAL, CLATTN_FEATURE_WINDOW,
-                                 CLATTN_FEATURE_CAUSAL | CLATTN_FEATURE_WINDOW |
-                                     CLATTN_FEATURE_LSE};
+                                 CLATTN_FEATURE_CAUSAL | CLATTN_FEATURE_WINDOW | CLATTN_FEATURE_LSE};
     for (int i = 0; i < 40; i++) {
         call_spec spec = spec_plain(options.path);
         spec.batch = 1 + i % 3;
@@ -73,7 +77,8 @@ static void run_lean_calls(void) {
     }
 }
 
-static void run_full_calls(void) {
+static void run_full_calls(void)
+{
     for (int i = 0; i < 9; i++) {
         call_spec spec = spec_plain(options.path);
         spec.layout_in = (tensor_layout)(i % LAYOUTS);
@@ -88,13 +93,15 @@ static void run_full_calls(void) {
     }
 }
 
-static void test_calls_share_one_program(void **state) {
+static void test_calls_share_one_program(void **state)
+{
     (void)state;
     run_lean_calls();
     expect_builds(1);
 }
 
-static void test_softcap_and_bias_add_one(void **state) {
+static void test_softcap_and_bias_add_one(void **state)
+{
     (void)state;
     run_lean_calls();
     run_full_calls();
@@ -103,7 +110,8 @@ static void test_softcap_and_bias_add_one(void **state) {
     expect_builds(2);
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char **argv)
+{
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_calls_share_one_program, open_fresh, close_again),
         cmocka_unit_test_setup_teardown(test_softcap_and_bias_add_one, open_fresh, close_again),

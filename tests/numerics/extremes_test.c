@@ -20,50 +20,50 @@ static numerics_device device;
 
 /* ---- Tools ---- */
 
-static int32_t dtype_of(void **state) {
-    return *(const int32_t *)*state;
-}
+static int32_t dtype_of(void **state) { return *(const int32_t *)*state; }
 
-static call_spec plain(void **state) {
+static call_spec plain(void **state)
+{
     call_spec spec = spec_plain(options.path);
     spec_set_dtype(&spec, dtype_of(state));
     spec.seed = options.seeds[options.num_seeds - 1];
     return spec;
 }
 
-static void set_feature(call_spec *spec, uint32_t feature) {
-    spec->features |= feature;
-}
+static void set_feature(call_spec *spec, uint32_t feature) { spec->features |= feature; }
 
-static void set_causal(call_spec *spec, int32_t position_mode, int64_t offset) {
+static void set_causal(call_spec *spec, int32_t position_mode, int64_t offset)
+{
     set_feature(spec, CLATTN_FEATURE_CAUSAL);
     spec->position_mode = position_mode;
     spec->q_offset = offset;
 }
 
-static void set_row(const call_data *data, int tensor, int64_t head, int64_t row, float value) {
+static void set_row(const call_data *data, int tensor, int64_t head, int64_t row, float value)
+{
     const tensor_view *view = &data->view[tensor];
     for (int64_t c = 0; c < view->size[3]; c++)
         view_store(view, 0, head, row, c, value);
 }
 
-static void scale_row(const call_data *data, int tensor, int64_t head, int64_t row, float factor) {
+static void scale_row(const call_data *data, int tensor, int64_t head, int64_t row, float factor)
+{
     const tensor_view *view = &data->view[tensor];
     for (int64_t c = 0; c < view->size[3]; c++)
         view_store(view, 0, head, row, c, factor * view_load(view, 0, head, row, c));
 }
 
-static void scale_all(const call_data *data, int tensor, float factor) {
+static void scale_all(const call_data *data, int tensor, float factor)
+{
     for (int64_t h = 0; h < data->view[tensor].size[1]; h++)
         for (int64_t i = 0; i < data->view[tensor].size[2]; i++)
             scale_row(data, tensor, h, i, factor);
 }
 
-static void run(call_data *data) {
-    assert_int_equal(device_run(&device, data), CLATTN_SUCCESS);
-}
+static void run(call_data *data) { assert_int_equal(device_run(&device, data), CLATTN_SUCCESS); }
 
-static void run_and_verify(call_data *data) {
+static void run_and_verify(call_data *data)
+{
     char text[512];
     verdict found;
     run(data);
@@ -73,16 +73,16 @@ static void run_and_verify(call_data *data) {
         fail_msg("%s\n    %s", found.fault, text);
 }
 
-static float lse_of(const call_data *data, int64_t head, int64_t row) {
+static float lse_of(const call_data *data, int64_t head, int64_t row)
+{
     return view_load(&data->view[TENSOR_LSE], 0, head, row, 0);
 }
 
-static int same_float(float a, float b) {
-    return memcmp(&a, &b, sizeof a) == 0;
-}
+static int same_float(float a, float b) { return memcmp(&a, &b, sizeof a) == 0; }
 
 /* Whether row `row` of head 0 has the same bits in both. */
-static int same_row(const call_data *a, const call_data *b, int64_t row) {
+static int same_row(const call_data *a, const call_data *b, int64_t row)
+{
     int same = same_float(lse_of(a, 0, row), lse_of(b, 0, row));
     for (int64_t c = 0; c < a->spec.head_dim_v; c++)
         same &= same_float(view_load(&a->view[TENSOR_O], 0, 0, row, c),
@@ -93,14 +93,13 @@ static int same_row(const call_data *a, const call_data *b, int64_t row) {
 /* Whether a row keeps its bits when scores of other rows change. Only where each row decides for
  * itself when to rescale: on the portable path all rows of a tile do so together, and a row may
  * then differ within the tolerance. */
-static int rows_keep_their_bits(void) {
-    return options.path == CLATTN_PATH_CPU;
-}
+static int rows_keep_their_bits(void) { return options.path == CLATTN_PATH_CPU; }
 
 /* ---- Poison ---- */
 
 /* NaN in K at a key that a row may not see never reaches that row; those that see it become NaN. */
-static void test_nan_key_under_causal_bound(void **state) {
+static void test_nan_key_under_causal_bound(void **state)
+{
     call_spec spec = plain(state);
     call_data clean, poisoned;
     const int64_t key = 50;
@@ -121,7 +120,8 @@ static void test_nan_key_under_causal_bound(void **state) {
     data_destroy(&poisoned);
 }
 
-static void test_nan_key_under_window(void **state) {
+static void test_nan_key_under_window(void **state)
+{
     call_spec spec = plain(state);
     call_data clean, poisoned;
     set_feature(&spec, CLATTN_FEATURE_WINDOW);
@@ -145,7 +145,8 @@ static void test_nan_key_under_window(void **state) {
 }
 
 /* A -inf in the bias forbids the key. That does not excuse a NaN score: the sum is NaN. */
-static void test_nan_key_under_infinite_bias(void **state) {
+static void test_nan_key_under_infinite_bias(void **state)
+{
     call_spec spec = plain(state);
     call_data data;
     set_feature(&spec, CLATTN_FEATURE_BIAS);
@@ -158,7 +159,8 @@ static void test_nan_key_under_infinite_bias(void **state) {
 }
 
 /* One row's scores become NaN, +inf and so on; the others do not notice. */
-static void test_broken_query_rows(void **state) {
+static void test_broken_query_rows(void **state)
+{
     const call_spec spec = plain(state);
     call_data clean, broken;
     data_create(&clean, &spec);
@@ -178,7 +180,8 @@ static void test_broken_query_rows(void **state) {
 }
 
 /* +inf as bias, early and late in the sequence. */
-static void test_infinite_bias(void **state) {
+static void test_infinite_bias(void **state)
+{
     call_spec spec = plain(state);
     call_data data;
     set_feature(&spec, CLATTN_FEATURE_BIAS);
@@ -194,7 +197,8 @@ static void test_infinite_bias(void **state) {
 }
 
 /* A row's result does not hang on what the other rows of its tile hold. */
-static void test_rows_are_independent(void **state) {
+static void test_rows_are_independent(void **state)
+{
     call_spec spec = plain(state);
     call_data first, second;
     set_causal(&spec, CLATTN_POSITION_BOTTOM_RIGHT, 0);
@@ -212,7 +216,8 @@ static void test_rows_are_independent(void **state) {
 
 /* ---- Large, small and changing scores ---- */
 
-static void test_large_keys(void **state) {
+static void test_large_keys(void **state)
+{
     const call_spec spec = plain(state);
     call_data data;
     data_create(&data, &spec);
@@ -222,7 +227,8 @@ static void test_large_keys(void **state) {
 }
 
 /* q.k at +-3e4 and more, from numbers that f16 holds. */
-static void test_huge_scores(void **state) {
+static void test_huge_scores(void **state)
+{
     call_spec spec = plain(state);
     call_data data;
     data_create(&data, &spec);
@@ -236,7 +242,8 @@ static void test_huge_scores(void **state) {
 
 /* The maximum jumps at every step of the key loop, upwards, downwards, and once near the end: a
  * softmax that puts off its rescaling must not miss it. */
-static void jump(call_data *data, float (*factor)(int64_t key, int64_t kv_len)) {
+static void jump(call_data *data, float (*factor)(int64_t key, int64_t kv_len))
+{
     const tensor_view *q = &data->view[TENSOR_Q], *k = &data->view[TENSOR_K];
     for (int64_t i = 0; i < data->spec.q_len; i++)
         view_store(q, 0, 0, i, 1, 8);
@@ -244,21 +251,17 @@ static void jump(call_data *data, float (*factor)(int64_t key, int64_t kv_len)) 
         view_store(k, 0, 0, j, 1, factor(j, data->spec.kv_len));
 }
 
-static float rising(int64_t key, int64_t kv_len) {
-    return (float)(key * 100) / (float)kv_len;
-}
-static float falling(int64_t key, int64_t kv_len) {
-    return (float)(-key * 100) / (float)kv_len;
-}
-static float late_jump(int64_t key, int64_t kv_len) {
-    return key == kv_len - 2 ? 120 : 0;
-}
-static float low_start(int64_t key, int64_t kv_len) {
+static float rising(int64_t key, int64_t kv_len) { return (float)(key * 100) / (float)kv_len; }
+static float falling(int64_t key, int64_t kv_len) { return (float)(-key * 100) / (float)kv_len; }
+static float late_jump(int64_t key, int64_t kv_len) { return key == kv_len - 2 ? 120 : 0; }
+static float low_start(int64_t key, int64_t kv_len)
+{
     (void)kv_len;
     return key < 70 ? -2e4f : 0;
 }
 
-static void test_jumping_scores(void **state) {
+static void test_jumping_scores(void **state)
+{
     float (*const factors[])(int64_t, int64_t) = {rising, falling, late_jump, low_start};
     call_spec spec = plain(state);
     spec.kv_len = 301;
@@ -273,7 +276,8 @@ static void test_jumping_scores(void **state) {
 
 /* Two keys, of which one counts: o is a plain function of their distance, so that an error of the
  * exponential shows undiluted. */
-static void test_two_keys(void **state) {
+static void test_two_keys(void **state)
+{
     call_spec spec = plain(state);
     call_data data;
     spec.q_len = 500;
@@ -294,7 +298,8 @@ static void test_two_keys(void **state) {
 }
 
 /* Numbers below the normal range of the type count as what they are (f16), or at worst as 0. */
-static void test_subnormal_numbers(void **state) {
+static void test_subnormal_numbers(void **state)
+{
     const int32_t dtype = dtype_of(state);
     const float step = dtype == CLATTN_DTYPE_F16 ? 0x1p-24f : 0x1p-126f;
     const call_spec spec = plain(state);
@@ -309,7 +314,8 @@ static void test_subnormal_numbers(void **state) {
 }
 
 /* Finite scores below -1e30 act as -1e30: such a row is the mean of V. f16 cannot hold them. */
-static void test_scores_below_the_floor(void **state) {
+static void test_scores_below_the_floor(void **state)
+{
     call_spec spec = plain(state);
     call_data data;
     if (dtype_of(state) == CLATTN_DTYPE_F16)
@@ -332,7 +338,8 @@ static void test_scores_below_the_floor(void **state) {
 
 /* ---- Rows without keys, lengths of zero ---- */
 
-static void test_rows_that_see_nothing(void **state) {
+static void test_rows_that_see_nothing(void **state)
+{
     const struct {
         int32_t mode;
         int64_t offset;
@@ -354,7 +361,8 @@ static void test_rows_that_see_nothing(void **state) {
     }
 }
 
-static void test_window_beyond_the_keys(void **state) {
+static void test_window_beyond_the_keys(void **state)
+{
     call_spec spec = plain(state);
     call_data data;
     set_feature(&spec, CLATTN_FEATURE_WINDOW);
@@ -370,7 +378,8 @@ static void test_window_beyond_the_keys(void **state) {
 
 /* Rows whose keys are all forbidden by the bias; and rows that a framework filled with its lowest
  * number, which are uniform. */
-static void test_rows_of_bias(void **state) {
+static void test_rows_of_bias(void **state)
+{
     const int32_t dtypes[] = {CLATTN_DTYPE_F32, CLATTN_DTYPE_F16, CLATTN_DTYPE_BF16};
     for (size_t n = 0; n < sizeof dtypes / sizeof *dtypes; n++) {
         call_spec spec = plain(state);
@@ -384,8 +393,7 @@ static void test_rows_of_bias(void **state) {
             view_store(&data.view[TENSOR_BIAS], 0, 0, 5, j, -INFINITY);
             view_store(&data.view[TENSOR_BIAS], 0, 1, 6, j, lowest_of(spec.dtype_bias));
             view_store(&data.view[TENSOR_BIAS], 0, 0, 20, j, j < 80 ? -INFINITY : 1);
-            view_store(&data.view[TENSOR_BIAS], 0, 0, 21, j,
-                       j < 80 ? lowest_of(spec.dtype_bias) : 1);
+            view_store(&data.view[TENSOR_BIAS], 0, 0, 21, j, j < 80 ? lowest_of(spec.dtype_bias) : 1);
         }
         run_and_verify(&data);
         assert_true(lse_of(&data, 0, 5) == -INFINITY);
@@ -393,7 +401,8 @@ static void test_rows_of_bias(void **state) {
     }
 }
 
-static void test_zero_lengths(void **state) {
+static void test_zero_lengths(void **state)
+{
     const struct {
         int64_t batch, q_len, kv_len;
     } shapes[] = {{0, 5, 7}, {2, 0, 7}, {2, 5, 0}, {0, 0, 0}};
@@ -422,7 +431,8 @@ static void test_zero_lengths(void **state) {
 
 /* ---- Repetition ---- */
 
-static void test_same_bits_every_time(void **state) {
+static void test_same_bits_every_time(void **state)
+{
     call_spec spec = plain(state);
     call_data first, again;
     spec.batch = 2;
@@ -447,8 +457,10 @@ typedef struct extreme {
     CMUnitTestFunction run;
 } extreme;
 
-#define EXTREME(function)                                                                          \
-    { #function, function }
+#define EXTREME(function)   \
+    {                       \
+#function, function \
+    }
 
 static const extreme extremes[] = {
     EXTREME(test_nan_key_under_causal_bound),
@@ -472,7 +484,8 @@ static const extreme extremes[] = {
 
 enum { EXTREMES = sizeof extremes / sizeof *extremes };
 
-static int run_type(int32_t dtype, const char *name) {
+static int run_type(int32_t dtype, const char *name)
+{
     struct CMUnitTest tests[EXTREMES];
     for (size_t i = 0; i < EXTREMES; i++) {
         const struct CMUnitTest test = {extremes[i].name, extremes[i].run, NULL, NULL, &dtype};
@@ -481,7 +494,8 @@ static int run_type(int32_t dtype, const char *name) {
     return _cmocka_run_group_tests(name, tests, EXTREMES, NULL, NULL);
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char **argv)
+{
     if (options_read(&options, argc, argv) != 0)
         return 1;
     const int opened = device_open(&device, options.cache);

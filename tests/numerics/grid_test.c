@@ -53,7 +53,8 @@ typedef enum position_choice {
     POSITION_CHOICES
 } position_choice;
 
-static void choose_position(call_spec *spec, position_choice choice, random_state *random) {
+static void choose_position(call_spec *spec, position_choice choice, random_state *random)
+{
     const uint32_t causal = CLATTN_FEATURE_CAUSAL, window = CLATTN_FEATURE_WINDOW;
     const int64_t near = random_between(random, 0, 40), wide = random_between(random, 0, 100);
     const struct {
@@ -64,10 +65,8 @@ static void choose_position(call_spec *spec, position_choice choice, random_stat
         [SEES_ALL] = {0, CLATTN_POSITION_TOP_LEFT, 0, 0, 0},
         [CAUSAL_BOTTOM_RIGHT] = {causal, CLATTN_POSITION_BOTTOM_RIGHT, 0, 0, 0},
         [CAUSAL_TOP_LEFT] = {causal, CLATTN_POSITION_TOP_LEFT, 0, 0, 0},
-        [CAUSAL_EXPLICIT] = {causal, CLATTN_POSITION_EXPLICIT,
-                             random_between(random, 0, spec->kv_len), 0, 0},
-        [CAUSAL_NEGATIVE] = {causal, CLATTN_POSITION_EXPLICIT,
-                             -random_between(random, 1, spec->q_len), 0, 0},
+        [CAUSAL_EXPLICIT] = {causal, CLATTN_POSITION_EXPLICIT, random_between(random, 0, spec->kv_len), 0, 0},
+        [CAUSAL_NEGATIVE] = {causal, CLATTN_POSITION_EXPLICIT, -random_between(random, 1, spec->q_len), 0, 0},
         [CAUSAL_BEYOND_KEYS] = {causal, CLATTN_POSITION_EXPLICIT, spec->kv_len + wide, 0, 0},
         [WINDOW_BOTTOM_RIGHT] = {window, CLATTN_POSITION_BOTTOM_RIGHT, 0, wide, near},
         [WINDOW_CAUSAL] = {causal | window, CLATTN_POSITION_BOTTOM_RIGHT, 0, near, wide},
@@ -75,8 +74,7 @@ static void choose_position(call_spec *spec, position_choice choice, random_stat
         [WINDOW_RIGHT_UNBOUNDED] = {window, CLATTN_POSITION_EXPLICIT, wide - 50, near, -1},
         [WINDOW_OF_ONE] = {window, CLATTN_POSITION_BOTTOM_RIGHT, 0, 0, 0},
         [WINDOW_UNBOUNDED_CAUSAL] = {causal | window, CLATTN_POSITION_TOP_LEFT, 0, -1, -1},
-        [WINDOW_BEYOND_KEYS] = {window, CLATTN_POSITION_EXPLICIT, spec->kv_len - spec->q_len / 2,
-                                near, near},
+        [WINDOW_BEYOND_KEYS] = {window, CLATTN_POSITION_EXPLICIT, spec->kv_len - spec->q_len / 2, near, near},
         [WINDOW_HUGE] = {window, CLATTN_POSITION_EXPLICIT, INT64_MIN, INT64_MAX, INT64_MAX},
     };
     spec->features |= table[choice].features;
@@ -100,7 +98,8 @@ typedef enum scale_choice {
     SCALE_CHOICES
 } scale_choice;
 
-static float choose_scale(scale_choice choice, random_state *random) {
+static float choose_scale(scale_choice choice, random_state *random)
+{
     switch (choice) {
     case SCALE_GIVEN:
         return (float)random_between(random, 1, 40) / 100;
@@ -147,13 +146,15 @@ enum { EXTRA_BIAS, EXTRA_BOTH, EXTRA_SOFTCAP };
 static numerics_options options;
 static numerics_device device;
 
-static void add_range(deck *cards, int count) {
+static void add_range(deck *cards, int count)
+{
     for (int i = 0; i < count; i++)
         deck_add(cards, i);
 }
 
 /* One below, at and above the tile and the sub-tiles that paths use; and others. */
-static void add_lengths(deck *cards, int64_t block) {
+static void add_lengths(deck *cards, int64_t block)
+{
     const int64_t edges[] = {block, 16, 32, 2 * block};
     const int64_t others[] = {1, 2, 7, 113, 203};
     for (size_t i = 0; i < sizeof edges / sizeof *edges; i++)
@@ -163,8 +164,8 @@ static void add_lengths(deck *cards, int64_t block) {
         deck_add(cards, others[i]);
 }
 
-static void fill_decks(grid_decks *decks, const grid_group *group, int64_t block_q,
-                       int64_t block_k) {
+static void fill_decks(grid_decks *decks, const grid_group *group, int64_t block_q, int64_t block_k)
+{
     memset(decks, 0, sizeof *decks);
     add_lengths(&decks->q_len, block_q);
     add_lengths(&decks->kv_len, block_k);
@@ -196,7 +197,8 @@ static void fill_decks(grid_decks *decks, const grid_group *group, int64_t block
     deck_add(&decks->bias_values, BIAS_NORMAL);
 }
 
-static void choose_extras(call_spec *spec, grid_decks *decks, random_state *random) {
+static void choose_extras(call_spec *spec, grid_decks *decks, random_state *random)
+{
     const int64_t extras = deck_draw(&decks->extras, random);
     if (extras != EXTRA_SOFTCAP) {
         spec->features |= CLATTN_FEATURE_BIAS;
@@ -210,7 +212,8 @@ static void choose_extras(call_spec *spec, grid_decks *decks, random_state *rand
 }
 
 /* The double-precision reference is slow: large calls get fewer heads and sequences. */
-static void keep_it_cheap(call_spec *spec) {
+static void keep_it_cheap(call_spec *spec)
+{
     const int64_t most = 8 * 1000 * 1000; /* multiply-adds */
     const int64_t head = spec->q_len * spec->kv_len * (spec->head_dim_qk + spec->head_dim_v);
     if (head * spec->heads_q * spec->batch > most)
@@ -223,7 +226,8 @@ static void keep_it_cheap(call_spec *spec) {
         spec->heads_q = 2;
 }
 
-static call_spec group_spec(const grid_group *group) {
+static call_spec group_spec(const grid_group *group)
+{
     call_spec spec = spec_plain(options.path);
     spec.dtype_q = group->types.q;
     spec.dtype_k = group->types.k;
@@ -235,7 +239,8 @@ static call_spec group_spec(const grid_group *group) {
     return spec;
 }
 
-static void draw_shape(call_spec *spec, grid_decks *decks, random_state *random) {
+static void draw_shape(call_spec *spec, grid_decks *decks, random_state *random)
+{
     spec->q_len = deck_draw(&decks->q_len, random);
     spec->kv_len = deck_draw(&decks->kv_len, random);
     const int64_t heads = deck_draw(&decks->heads, random);
@@ -247,7 +252,8 @@ static void draw_shape(call_spec *spec, grid_decks *decks, random_state *random)
 }
 
 /* Shape number `number` of lengths x heads x positions; 0 beyond the last. */
-static int set_shape(call_spec *spec, const grid_decks *decks, int number, random_state *random) {
+static int set_shape(call_spec *spec, const grid_decks *decks, int number, random_state *random)
+{
     enum { EDGES = 3 }; /* the first cards of the lengths: around the tile */
     spec->q_len = decks->q_len.card[number % EDGES];
     number /= EDGES;
@@ -262,7 +268,8 @@ static int set_shape(call_spec *spec, const grid_decks *decks, int number, rando
     return 1;
 }
 
-static void draw_rest(call_spec *spec, grid_decks *decks, int full, random_state *random) {
+static void draw_rest(call_spec *spec, grid_decks *decks, int full, random_state *random)
+{
     spec->scale = choose_scale((scale_choice)deck_draw(&decks->scale, random), random);
     spec->q_amplitude = (float)deck_draw(&decks->amplitude, random);
     spec->layout_in = (tensor_layout)deck_draw(&decks->layout_in, random);
@@ -278,7 +285,8 @@ static void draw_rest(call_spec *spec, grid_decks *decks, int full, random_state
 /* ---- Running ---- */
 
 /* The tile sizes are in the plan's own words: "cpu: tiles 128x48, ...". */
-static void read_tile(const grid_group *group, int *block_q, int *block_k) {
+static void read_tile(const grid_group *group, int *block_q, int *block_k)
+{
     call_spec spec = group_spec(group);
     clattn_plan *plan;
     char text[1024] = "";
@@ -294,23 +302,21 @@ static void read_tile(const grid_group *group, int *block_q, int *block_k) {
 }
 
 /* Runs a call twice: it has to be right, and the same bits both times. */
-static void run_call(verdict *out, const call_spec *spec) {
+static void run_call(verdict *out, const call_spec *spec)
+{
     call_data first, second;
     data_create(&first, spec);
     data_create(&second, spec);
     const clattn_status status = device_run(&device, &first);
     if (status != CLATTN_SUCCESS || device_run(&device, &second) != CLATTN_SUCCESS) {
         memset(out, 0, sizeof *out);
-        snprintf(out->fault, sizeof out->fault, "the call failed: %s",
-                 clattn_status_string(status));
+        snprintf(out->fault, sizeof out->fault, "the call failed: %s", clattn_status_string(status));
     } else {
         verify_call(out, &first);
-        if (out->fault[0] == '\0' &&
-            (!same_bits(&first.buffer[TENSOR_O], &second.buffer[TENSOR_O]) ||
-             (first.buffer[TENSOR_LSE].bytes != NULL &&
-              !same_bits(&first.buffer[TENSOR_LSE], &second.buffer[TENSOR_LSE]))))
-            snprintf(out->fault, sizeof out->fault,
-                     "the same call gave other bits the second time");
+        if (out->fault[0] == '\0' && (!same_bits(&first.buffer[TENSOR_O], &second.buffer[TENSOR_O]) ||
+                                      (first.buffer[TENSOR_LSE].bytes != NULL &&
+                                       !same_bits(&first.buffer[TENSOR_LSE], &second.buffer[TENSOR_LSE]))))
+            snprintf(out->fault, sizeof out->fault, "the same call gave other bits the second time");
     }
     data_destroy(&first);
     data_destroy(&second);
@@ -321,7 +327,8 @@ typedef struct tally {
     double worst_o, worst_lse;
 } tally;
 
-static void announce(const call_spec *spec, uint64_t seed, int number) {
+static void announce(const call_spec *spec, uint64_t seed, int number)
+{
     char text[512];
     if (!options.is_verbose)
         return;
@@ -330,8 +337,8 @@ static void announce(const call_spec *spec, uint64_t seed, int number) {
     fflush(NULL);
 }
 
-static void count(tally *sum, const verdict *found, const call_spec *spec, uint64_t seed,
-                  int number) {
+static void count(tally *sum, const verdict *found, const call_spec *spec, uint64_t seed, int number)
+{
     enum { SHOWN = 5 };
     char text[512];
     sum->calls++;
@@ -342,11 +349,11 @@ static void count(tally *sum, const verdict *found, const call_spec *spec, uint6
     if (++sum->faults > SHOWN)
         return;
     spec_describe(spec, text, sizeof text);
-    print_error("--seed %llu --case %d: %s\n    %s\n", (unsigned long long)seed, number,
-                found->fault, text);
+    print_error("--seed %llu --case %d: %s\n    %s\n", (unsigned long long)seed, number, found->fault, text);
 }
 
-static void run_seed(tally *sum, const grid_group *group, uint64_t seed, int block_q, int block_k) {
+static void run_seed(tally *sum, const grid_group *group, uint64_t seed, int block_q, int block_k)
+{
     grid_decks decks;
     fill_decks(&decks, group, block_q, block_k);
     for (int number = 1; options.all || number <= options.cases; number++) {
@@ -366,15 +373,16 @@ static void run_seed(tally *sum, const grid_group *group, uint64_t seed, int blo
     }
 }
 
-static void test_group(void **state) {
+static void test_group(void **state)
+{
     const grid_group *group = *state;
     tally sum = {0, 0, 0, 0};
     int block_q = 0, block_k = 0;
     read_tile(group, &block_q, &block_k);
     for (int i = 0; i < options.num_seeds; i++)
         run_seed(&sum, group, options.seeds[i], block_q, block_k);
-    print_message("tile %dx%d, %d calls, at most %.2f (o) and %.2f (lse) of the tolerance\n",
-                  block_q, block_k, sum.calls, sum.worst_o, sum.worst_lse);
+    print_message("tile %dx%d, %d calls, at most %.2f (o) and %.2f (lse) of the tolerance\n", block_q,
+                  block_k, sum.calls, sum.worst_o, sum.worst_lse);
     if (sum.faults > 0)
         fail_msg("%d of %d calls are wrong", sum.faults, sum.calls);
 }
@@ -389,7 +397,8 @@ typedef struct grid {
     size_t count;
 } grid;
 
-static const char *type_name(const type_choice *types) {
+static const char *type_name(const type_choice *types)
+{
     static const char *const names[] = {"", "f32", "f16", "bf16"};
     static char text[32];
     snprintf(text, sizeof text, "%s/%s/%s/%s", names[types->q], names[types->k], names[types->v],
@@ -398,7 +407,8 @@ static const char *type_name(const type_choice *types) {
 }
 
 /* The bias type takes turns, so that each meets most head dims over the types of q, k and v. */
-static void add_group(grid *out, const type_choice *types, head_dims dims, int full) {
+static void add_group(grid *out, const type_choice *types, head_dims dims, int full)
+{
     grid_group *group = &out->groups[out->count];
     if (out->count == MAX_GROUPS)
         return;
@@ -406,31 +416,38 @@ static void add_group(grid *out, const type_choice *types, head_dims dims, int f
     group->dims = dims;
     group->full = full;
     group->dtype_bias = F32 + (types->q + dims.qk / 32) % 3;
-    snprintf(group->name, sizeof group->name, "%s, head dims %d/%d, %s", type_name(types),
-             (int)dims.qk, (int)dims.v, full ? "full" : "lean");
+    snprintf(group->name, sizeof group->name, "%s, head dims %d/%d, %s", type_name(types), (int)dims.qk,
+             (int)dims.v, full ? "full" : "lean");
     const struct CMUnitTest test = {group->name, test_group, NULL, NULL, group};
     out->tests[out->count++] = test;
 }
 
-/* Head dims up to a multiple of 32 or 64 share a program; so they get the same turn. */
-static int is_full_turn(const type_choice *types, head_dims dims) {
-    return ((dims.qk + 31) / 32 + (dims.qk != dims.v) + types->q + types->k) % 2;
+/* Head dims up to a multiple of 32, or of 64 beyond 128, share a program; so they get the same
+ * turn.
+ */
+static int is_full_turn(const type_choice *types, head_dims dims)
+{
+    const int step = dims.qk <= 128 ? 32 : 64;
+    return ((dims.qk + step - 1) / step + (dims.qk != dims.v) + types->q + types->k) % 2;
 }
 
-static void add_dims(grid *out, const type_choice *types, head_dims dims) {
+static void add_dims(grid *out, const type_choice *types, head_dims dims)
+{
     for (int full = 0; full < 2; full++)
         if (options.all || !options.half || is_full_turn(types, dims) == full)
             add_group(out, types, dims, full);
 }
 
 /* Of the mixed choices, every second one is left out when programs are to be saved. */
-static int is_chosen(size_t index) {
+static int is_chosen(size_t index)
+{
     const type_choice *types = &type_choices[index];
     const int saves = options.half && !options.all && types->types == TYPES_MIXED;
     return (types->types & options.types) != 0 && !(saves && index % 2 == 0);
 }
 
-static void list_groups(grid *out) {
+static void list_groups(grid *out)
+{
     for (size_t i = 0; i < sizeof type_choices / sizeof *type_choices; i++) {
         const type_choice *types = &type_choices[i];
         if (!is_chosen(i))
@@ -443,7 +460,8 @@ static void list_groups(grid *out) {
     }
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char **argv)
+{
     static grid all;
     if (options_read(&options, argc, argv) != 0)
         return 1;

@@ -7,8 +7,8 @@
 
 /* ---- Layout ---- */
 
-static void set_view(call_data *data, int tensor, int32_t dtype, int64_t heads, int64_t tokens,
-                     int64_t last) {
+static void set_view(call_data *data, int tensor, int32_t dtype, int64_t heads, int64_t tokens, int64_t last)
+{
     tensor_view *view = &data->view[tensor];
     view->buffer = &data->buffer[tensor];
     view->dtype = dtype;
@@ -20,7 +20,8 @@ static void set_view(call_data *data, int tensor, int32_t dtype, int64_t heads, 
 
 /* Each token's row is that of q's heads, k's heads and v's heads. Lengths may differ: then some
  * rows have parts that nobody may touch. */
-static void place_interleaved(call_data *data) {
+static void place_interleaved(call_data *data)
+{
     const call_spec *spec = &data->spec;
     const int64_t tokens = spec->q_len > spec->kv_len ? spec->q_len : spec->kv_len;
     int64_t row = 0;
@@ -41,11 +42,13 @@ static void place_interleaved(call_data *data) {
                 2 * GUARD_BYTES + (size_t)(spec->batch * tokens * row) * dtype_size(spec->dtype_q));
 }
 
-static int can_interleave(const call_spec *spec) {
+static int can_interleave(const call_spec *spec)
+{
     return spec->dtype_q == spec->dtype_k && spec->dtype_q == spec->dtype_v;
 }
 
-static void place_bias(tensor_view *view, const call_spec *spec) {
+static void place_bias(tensor_view *view, const call_spec *spec)
+{
     const int order[2][4] = {{3, 2, 1, 0}, {2, 3, 1, 0}}; /* axes from the smallest stride up */
     const int transposed = (spec->bias_axes & BIAS_TRANSPOSED) != 0;
     int64_t stride = 1;
@@ -60,7 +63,8 @@ static void place_bias(tensor_view *view, const call_spec *spec) {
     view_make_buffer(view);
 }
 
-static void place_all(call_data *data, random_state *random) {
+static void place_all(call_data *data, random_state *random)
+{
     const call_spec *spec = &data->spec;
     set_view(data, TENSOR_Q, spec->dtype_q, spec->heads_q, spec->q_len, spec->head_dim_qk);
     set_view(data, TENSOR_K, spec->dtype_k, spec->heads_kv, spec->kv_len, spec->head_dim_qk);
@@ -70,8 +74,7 @@ static void place_all(call_data *data, random_state *random) {
     else
         for (int tensor = TENSOR_Q; tensor <= TENSOR_V; tensor++)
             view_place(&data->view[tensor],
-                       spec->layout_in == LAYOUT_INTERLEAVED ? LAYOUT_BSHD : spec->layout_in,
-                       random);
+                       spec->layout_in == LAYOUT_INTERLEAVED ? LAYOUT_BSHD : spec->layout_in, random);
 
     set_view(data, TENSOR_O, spec->dtype_o, spec->heads_q, spec->q_len, spec->head_dim_v);
     view_place(&data->view[TENSOR_O], spec->layout_o, random);
@@ -88,7 +91,8 @@ static void place_all(call_data *data, random_state *random) {
 /* ---- Values ---- */
 
 static void fill_rows(const tensor_view *view, int64_t begin, int64_t end, float amplitude,
-                      random_state *random) {
+                      random_state *random)
+{
     for (int64_t b = 0; b < view->size[0]; b++)
         for (int64_t h = 0; h < view->size[1]; h++)
             for (int64_t i = begin; i < end; i++)
@@ -96,15 +100,16 @@ static void fill_rows(const tensor_view *view, int64_t begin, int64_t end, float
                     view_store(view, b, h, i, c, amplitude * random_normal(random));
 }
 
-static float bias_value(const call_spec *spec, int64_t row, random_state *random) {
+static float bias_value(const call_spec *spec, int64_t row, random_state *random)
+{
     const float value = 2 * random_normal(random);
     if (spec->bias_values == BIAS_LOWEST && row % 3 == 1)
         return lowest_of(spec->dtype_bias);
     return spec->bias_values != BIAS_NORMAL && random_chance(random, 25) ? -INFINITY : value;
 }
 
-static void fill_bias_row(call_data *data, int64_t row, int64_t begin, int64_t end,
-                          random_state *random) {
+static void fill_bias_row(call_data *data, int64_t row, int64_t begin, int64_t end, random_state *random)
+{
     const tensor_view *view = &data->view[TENSOR_BIAS];
     for (int64_t b = 0; b < view->size[0]; b++)
         for (int64_t h = 0; h < view->size[1]; h++)
@@ -112,7 +117,8 @@ static void fill_bias_row(call_data *data, int64_t row, int64_t begin, int64_t e
                 view_store(view, b, h, row, j, bias_value(&data->spec, row, random));
 }
 
-static void fill_inputs(call_data *data, random_state *random) {
+static void fill_inputs(call_data *data, random_state *random)
+{
     const reference_call call = data_reference(data);
     int64_t first_key = call.kv_len, end_key = 0;
     for (int64_t i = 0; i < call.q_len; i++) {
@@ -132,7 +138,8 @@ static void fill_inputs(call_data *data, random_state *random) {
 
 /* ---- The whole ---- */
 
-void data_create(call_data *out, const call_spec *spec) {
+void data_create(call_data *out, const call_spec *spec)
+{
     random_state random = random_for(spec->seed, "data", 0);
     memset(out, 0, sizeof *out);
     out->spec = *spec;
@@ -140,12 +147,14 @@ void data_create(call_data *out, const call_spec *spec) {
     fill_inputs(out, &random);
 }
 
-void data_destroy(call_data *data) {
+void data_destroy(call_data *data)
+{
     for (int tensor = 0; tensor < TENSORS; tensor++)
         buffer_free(&data->buffer[tensor]);
 }
 
-static reference_tensor reference_view(const tensor_view *view) {
+static reference_tensor reference_view(const tensor_view *view)
+{
     reference_tensor tensor = {NULL, view->dtype, {0, 0, 0, 0}};
     if (view->buffer == NULL)
         return tensor;
@@ -154,7 +163,8 @@ static reference_tensor reference_view(const tensor_view *view) {
     return tensor;
 }
 
-reference_call data_reference(const call_data *data) {
+reference_call data_reference(const call_data *data)
+{
     const call_spec *spec = &data->spec;
     reference_call call;
     memset(&call, 0, sizeof call);

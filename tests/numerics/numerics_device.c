@@ -8,20 +8,23 @@
 
 /* ---- Opening ---- */
 
-static void print_message(void *user, int32_t level, const char *message) {
+static void print_message(void *user, int32_t level, const char *message)
+{
     (void)user;
     (void)level;
     fprintf(stderr, "clattn: %s\n", message);
 }
 
-static int find_device(cl_device_id *out) {
+static int find_device(cl_device_id *out)
+{
     cl_platform_id platform;
     cl_uint count = 0;
     return clGetPlatformIDs(1, &platform, &count) == CL_SUCCESS && count > 0 &&
            clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 1, out, &count) == CL_SUCCESS && count > 0;
 }
 
-int device_open(numerics_device *out, const char *cache) {
+int device_open(numerics_device *out, const char *cache)
+{
     cl_int code = CL_SUCCESS;
     clattn_context_options options = CLATTN_CONTEXT_OPTIONS_INIT;
     memset(out, 0, sizeof *out);
@@ -44,7 +47,8 @@ int device_open(numerics_device *out, const char *cache) {
     return 1;
 }
 
-void device_close(numerics_device *device) {
+void device_close(numerics_device *device)
+{
     clattn_context_release(device->context);
     clattn_directory_cache_close(&device->cache);
     if (device->queue != NULL)
@@ -53,7 +57,8 @@ void device_close(numerics_device *device) {
         clReleaseContext(device->cl);
 }
 
-int device_has_path(const numerics_device *device, int32_t path) {
+int device_has_path(const numerics_device *device, int32_t path)
+{
     const call_spec spec = spec_plain(path);
     const clattn_plan_desc desc = spec_plan_desc(&spec);
     return clattn_plan_supported(device->context, &desc, NULL, 0) == CLATTN_SUCCESS;
@@ -61,7 +66,8 @@ int device_has_path(const numerics_device *device, int32_t path) {
 
 /* ---- One call ---- */
 
-static cl_int make_buffers(cl_context context, const call_data *data, cl_mem buffers[TENSORS]) {
+static cl_int make_buffers(cl_context context, const call_data *data, cl_mem buffers[TENSORS])
+{
     cl_int code = CL_SUCCESS;
     for (int tensor = 0; tensor < TENSORS && code == CL_SUCCESS; tensor++) {
         const byte_buffer *host = &data->buffer[tensor];
@@ -70,14 +76,15 @@ static cl_int make_buffers(cl_context context, const call_data *data, cl_mem buf
         /* An element's size into the memory: aligned to an element and to nothing more. The part
          * cut off belongs to the guard zone. */
         const size_t skip = host->is_host_memory ? dtype_size(data->view[tensor].dtype) : 0;
-        buffers[tensor] = clCreateBuffer(
-            context, host->is_host_memory ? CL_MEM_USE_HOST_PTR : CL_MEM_COPY_HOST_PTR,
-            host->size - skip, host->bytes + skip, &code);
+        buffers[tensor] =
+            clCreateBuffer(context, host->is_host_memory ? CL_MEM_USE_HOST_PTR : CL_MEM_COPY_HOST_PTR,
+                           host->size - skip, host->bytes + skip, &code);
     }
     return code;
 }
 
-static clattn_tensor tensor_of(const call_data *data, int index, const cl_mem buffers[TENSORS]) {
+static clattn_tensor tensor_of(const call_data *data, int index, const cl_mem buffers[TENSORS])
+{
     const tensor_view *view = &data->view[index];
     clattn_tensor tensor = CLATTN_TENSOR_INIT;
     if (view->buffer == NULL)
@@ -89,7 +96,8 @@ static clattn_tensor tensor_of(const call_data *data, int index, const cl_mem bu
     return tensor;
 }
 
-static clattn_forward_args arguments_of(const call_data *data, const cl_mem buffers[TENSORS]) {
+static clattn_forward_args arguments_of(const call_data *data, const cl_mem buffers[TENSORS])
+{
     const call_spec *spec = &data->spec;
     clattn_forward_args args = CLATTN_FORWARD_ARGS_INIT;
     args.q = tensor_of(data, TENSOR_Q, buffers);
@@ -110,7 +118,8 @@ static clattn_forward_args arguments_of(const call_data *data, const cl_mem buff
 }
 
 static clattn_status enqueue_and_wait(numerics_device *device, clattn_plan *plan,
-                                      const clattn_forward_args *args) {
+                                      const clattn_forward_args *args)
+{
     cl_event event = NULL;
     clattn_status status = clattn_enqueue_forward(plan, device->queue, args, 0, NULL, &event);
     if (status != CLATTN_SUCCESS)
@@ -120,11 +129,12 @@ static clattn_status enqueue_and_wait(numerics_device *device, clattn_plan *plan
     return status;
 }
 
-static cl_int download(numerics_device *device, cl_mem from, byte_buffer *to) {
+static cl_int download(numerics_device *device, cl_mem from, byte_buffer *to)
+{
     if (to->is_host_memory) { /* the device wrote to it; mapping makes that visible */
         cl_int code = CL_SUCCESS;
-        void *mapped = clEnqueueMapBuffer(device->queue, from, CL_TRUE, CL_MAP_READ, 0, 1, 0, NULL,
-                                          NULL, &code);
+        void *mapped =
+            clEnqueueMapBuffer(device->queue, from, CL_TRUE, CL_MAP_READ, 0, 1, 0, NULL, NULL, &code);
         if (code == CL_SUCCESS)
             code = clEnqueueUnmapMemObject(device->queue, from, mapped, 0, NULL, NULL);
         return code == CL_SUCCESS ? clFinish(device->queue) : code;
@@ -132,7 +142,8 @@ static cl_int download(numerics_device *device, cl_mem from, byte_buffer *to) {
     return clEnqueueReadBuffer(device->queue, from, CL_TRUE, 0, to->size, to->bytes, 0, NULL, NULL);
 }
 
-clattn_status device_run(numerics_device *device, call_data *data) {
+clattn_status device_run(numerics_device *device, call_data *data)
+{
     cl_mem buffers[TENSORS] = {NULL};
     clattn_plan *plan = NULL;
     const clattn_plan_desc desc = spec_plan_desc(&data->spec);

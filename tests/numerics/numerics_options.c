@@ -16,7 +16,8 @@ static const head_dims all_dims[] = {{1, 1},     {8, 8},     {40, 40},   {59, 59
                                      {256, 256}, {192, 128}, {40, 72},   {576, 512}};
 
 /* Walks over a list separated by commas: copies the next item and moves *list behind it. */
-static int next_item(const char **list, char item[32]) {
+static int next_item(const char **list, char item[32])
+{
     const size_t length = strcspn(*list, ",");
     if (**list == '\0' || length >= 32)
         return 0;
@@ -26,7 +27,8 @@ static int next_item(const char **list, char item[32]) {
     return 1;
 }
 
-static int read_types(numerics_options *out, const char *list) {
+static int read_types(numerics_options *out, const char *list)
+{
     static const char *const names[] = {"f32", "f16", "bf16", "mixed"};
     char item[32];
     out->types = 0;
@@ -42,7 +44,8 @@ static int read_types(numerics_options *out, const char *list) {
     return out->types != 0;
 }
 
-static int read_dims(numerics_options *out, const char *list) {
+static int read_dims(numerics_options *out, const char *list)
+{
     char item[32];
     out->num_dims = 0;
     while (next_item(&list, item)) {
@@ -56,26 +59,30 @@ static int read_dims(numerics_options *out, const char *list) {
     return out->num_dims > 0;
 }
 
-static int read_path(numerics_options *out, const char *name) {
+static int read_path(numerics_options *out, const char *name)
+{
     out->path = strcmp(name, "cpu") == 0        ? CLATTN_PATH_CPU
                 : strcmp(name, "portable") == 0 ? CLATTN_PATH_PORTABLE
                                                 : 0;
     return out->path != 0;
 }
 
-static int read_seed(numerics_options *out, const char *text) {
+static int read_seed(numerics_options *out, const char *text)
+{
     char *end;
     out->seeds[0] = strtoull(text, &end, 0);
     out->num_seeds = 1;
     return end != text && *end == '\0';
 }
 
-static int read_count(int *out, const char *text) {
+static int read_count(int *out, const char *text)
+{
     *out = atoi(text);
     return *out > 0;
 }
 
-static int read_flag(numerics_options *out, const char *name) {
+static int read_flag(numerics_options *out, const char *name)
+{
     int *const flag = strcmp(name, "--all") == 0       ? &out->all
                       : strcmp(name, "--half") == 0    ? &out->half
                       : strcmp(name, "--verbose") == 0 ? &out->is_verbose
@@ -85,7 +92,8 @@ static int read_flag(numerics_options *out, const char *name) {
     return flag != NULL;
 }
 
-static int read_option(numerics_options *out, const char *name, const char *value) {
+static int read_option(numerics_options *out, const char *name, const char *value)
+{
     return strcmp(name, "--path") == 0    ? read_path(out, value)
            : strcmp(name, "--types") == 0 ? read_types(out, value)
            : strcmp(name, "--dims") == 0  ? read_dims(out, value)
@@ -95,7 +103,8 @@ static int read_option(numerics_options *out, const char *name, const char *valu
                                           : 0;
 }
 
-static void set_defaults(numerics_options *out) {
+static void set_defaults(numerics_options *out)
+{
     const char *full = getenv("CLATTN_TEST_FULL");
     memset(out, 0, sizeof *out);
     out->path = CLATTN_PATH_CPU;
@@ -107,7 +116,8 @@ static void set_defaults(numerics_options *out) {
     out->cache = getenv("CLATTN_TEST_CACHE");
 }
 
-static void choose_seeds(numerics_options *out) {
+static void choose_seeds(numerics_options *out)
+{
     if (out->num_seeds == 0) {
         struct timespec now = {0, 0};
         timespec_get(&now, TIME_UTC);
@@ -120,7 +130,8 @@ static void choose_seeds(numerics_options *out) {
                (unsigned long long)out->seeds[i]);
 }
 
-int options_read(numerics_options *out, int argc, char **argv) {
+int options_read(numerics_options *out, int argc, char **argv)
+{
     set_defaults(out);
     const char *seed = getenv("CLATTN_TEST_SEED");
     int good = seed == NULL || read_seed(out, seed);

@@ -7,7 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-call_spec spec_plain(int32_t path) {
+call_spec spec_plain(int32_t path)
+{
     call_spec spec;
     memset(&spec, 0, sizeof spec);
     spec.path = path;
@@ -25,11 +26,13 @@ call_spec spec_plain(int32_t path) {
     return spec;
 }
 
-void spec_set_dtype(call_spec *spec, int32_t dtype) {
+void spec_set_dtype(call_spec *spec, int32_t dtype)
+{
     spec->dtype_q = spec->dtype_k = spec->dtype_v = spec->dtype_o = dtype;
 }
 
-clattn_plan_desc spec_plan_desc(const call_spec *spec) {
+clattn_plan_desc spec_plan_desc(const call_spec *spec)
+{
     clattn_plan_desc desc = CLATTN_PLAN_DESC_INIT;
     desc.dtype_q = spec->dtype_q;
     desc.dtype_k = spec->dtype_k;
@@ -46,13 +49,13 @@ clattn_plan_desc spec_plan_desc(const call_spec *spec) {
     return desc;
 }
 
-float lowest_of(int32_t dtype) {
-    return dtype == CLATTN_DTYPE_F16   ? -65504.0f
-           : dtype == CLATTN_DTYPE_F32 ? -FLT_MAX
-                                       : -0x1.fep127f;
+float lowest_of(int32_t dtype)
+{
+    return dtype == CLATTN_DTYPE_F16 ? -65504.0f : dtype == CLATTN_DTYPE_F32 ? -FLT_MAX : -0x1.fep127f;
 }
 
-static void add(char *text, size_t capacity, const char *format, ...) {
+static void add(char *text, size_t capacity, const char *format, ...)
+{
     const size_t used = strlen(text);
     va_list values;
     va_start(values, format);
@@ -60,16 +63,16 @@ static void add(char *text, size_t capacity, const char *format, ...) {
     va_end(values);
 }
 
-void spec_describe(const call_spec *spec, char *text, size_t capacity) {
+void spec_describe(const call_spec *spec, char *text, size_t capacity)
+{
     static const char *const positions[] = {"bottom-right", "top-left", "explicit"};
     static const char *const values[] = {"normal", "holes", "lowest"};
     *text = '\0';
-    add(text, capacity,
-        "%s/%s/%s/%s heads %d/%d dims %d/%d batch %lld lengths %lld x %lld in %s out %s",
+    add(text, capacity, "%s/%s/%s/%s heads %d/%d dims %d/%d batch %lld lengths %lld x %lld in %s out %s",
         dtype_name(spec->dtype_q), dtype_name(spec->dtype_k), dtype_name(spec->dtype_v),
         dtype_name(spec->dtype_o), (int)spec->heads_q, (int)spec->heads_kv, (int)spec->head_dim_qk,
-        (int)spec->head_dim_v, (long long)spec->batch, (long long)spec->q_len,
-        (long long)spec->kv_len, layout_name(spec->layout_in), layout_name(spec->layout_o));
+        (int)spec->head_dim_v, (long long)spec->batch, (long long)spec->q_len, (long long)spec->kv_len,
+        layout_name(spec->layout_in), layout_name(spec->layout_o));
     if (spec->features & CLATTN_FEATURE_CAUSAL)
         add(text, capacity, " causal");
     if (spec->features & CLATTN_FEATURE_WINDOW)

@@ -25,7 +25,8 @@ typedef struct expectation {
     double tolerance_o, tolerance_lse; /* of plain rows */
 } expectation;
 
-static void find_fault(verdict *out, const char *format, ...) {
+static void find_fault(verdict *out, const char *format, ...)
+{
     va_list values;
     if (out->fault[0] != '\0')
         return; /* the first one is the most telling */
@@ -36,16 +37,16 @@ static void find_fault(verdict *out, const char *format, ...) {
 
 /* ---- Tolerance ---- */
 
-static double unit_of(int32_t dtype) {
+static double unit_of(int32_t dtype)
+{
     return dtype == CLATTN_DTYPE_F32 ? 0x1p-24 : dtype == CLATTN_DTYPE_F16 ? 0x1p-11 : 0x1p-8;
 }
 
 /* f16: its subnormals are exact everywhere. The others' may be flushed, as OpenCL permits. */
-static double least_of(int32_t dtype) {
-    return dtype == CLATTN_DTYPE_F16 ? 0x1p-25 : FLT_MIN;
-}
+static double least_of(int32_t dtype) { return dtype == CLATTN_DTYPE_F16 ? 0x1p-25 : FLT_MIN; }
 
-static double largest(const double *values, int64_t count) {
+static double largest(const double *values, int64_t count)
+{
     double most = 0;
     for (int64_t i = 0; i < count; i++)
         if (isfinite(values[i]) && fabs(values[i]) > most)
@@ -54,7 +55,8 @@ static double largest(const double *values, int64_t count) {
 }
 
 /* Where both are finite: the extremes are compared one by one. */
-static double largest_error(const double *exact, const float *naive, int64_t count) {
+static double largest_error(const double *exact, const float *naive, int64_t count)
+{
     double most = 0;
     for (int64_t i = 0; i < count; i++) {
         const double error = fabs(exact[i] - (double)naive[i]);
@@ -64,13 +66,12 @@ static double largest_error(const double *exact, const float *naive, int64_t cou
     return most;
 }
 
-static double squared(double value) {
-    return value * value;
-}
+static double squared(double value) { return value * value; }
 
 /* The largest root mean square of a tensor's rows; what is no number counts as 0. With `each`, the
  * largest single element instead. */
-static double largest_row(const tensor_view *view, int each) {
+static double largest_row(const tensor_view *view, int each)
+{
     double most = 0;
     for (int64_t b = 0; b < view->size[0]; b++)
         for (int64_t h = 0; h < view->size[1]; h++)
@@ -87,21 +88,20 @@ static double largest_row(const tensor_view *view, int each) {
 }
 
 /* How large scores are before softcap and bias: what rows of random numbers come to. */
-static double size_of_scores(const call_data *data) {
+static double size_of_scores(const call_data *data)
+{
     const double dim = (double)data->spec.head_dim_qk;
     const double scale = data->spec.scale != 0 ? fabs((double)data->spec.scale) : 1 / sqrt(dim);
-    return scale * sqrt(dim) * largest_row(&data->view[TENSOR_Q], 0) *
-           largest_row(&data->view[TENSOR_K], 0);
+    return scale * sqrt(dim) * largest_row(&data->view[TENSOR_Q], 0) * largest_row(&data->view[TENSOR_K], 0);
 }
 
 /* Rows with scores beyond all measure (at the floor of -1e30, say) are not to loosen what is asked
  * of the others. */
-static int is_plain(double lse) {
-    return fabs(lse) < 1e6;
-}
+static int is_plain(double lse) { return fabs(lse) < 1e6; }
 
 /* The errors of lse and its size, over plain rows. */
-static void measure_lse(expectation *e, int64_t rows, double *naive_error) {
+static void measure_lse(expectation *e, int64_t rows, double *naive_error)
+{
     *naive_error = 0;
     e->size = 1;
     for (int64_t row = 0; row < rows; row++)
@@ -111,7 +111,8 @@ static void measure_lse(expectation *e, int64_t rows, double *naive_error) {
         }
 }
 
-static void set_tolerance(expectation *e, const call_data *data) {
+static void set_tolerance(expectation *e, const call_data *data)
+{
     const call_spec *spec = &data->spec;
     const int64_t rows = spec->batch * spec->heads_q * spec->q_len;
     const int64_t elements = rows * spec->head_dim_v;
@@ -122,33 +123,36 @@ static void set_tolerance(expectation *e, const call_data *data) {
     if (is_plain(scores))
         e->size = fmax(e->size, scores);
     e->largest_v = largest_row(&data->view[TENSOR_V], 1);
-    e->tolerance_o =
-        2 * largest_error(e->o, e->naive_o, elements) +
-        ((SUM_UNITS + SCORE_UNITS * e->size) * UNIT_FLOAT + tanh_floor) * e->largest_v +
-        unit_of(spec->dtype_o) * largest(e->o, elements) + least_of(spec->dtype_o);
+    e->tolerance_o = 2 * largest_error(e->o, e->naive_o, elements) +
+                     ((SUM_UNITS + SCORE_UNITS * e->size) * UNIT_FLOAT + tanh_floor) * e->largest_v +
+                     unit_of(spec->dtype_o) * largest(e->o, elements) + least_of(spec->dtype_o);
     e->tolerance_lse = 2 * naive_error + LSE_UNITS * UNIT_FLOAT * e->size + tanh_floor;
 }
 
 /* What a row's own lse adds, if it is larger than those of plain rows. At the floor weights are
  * uniform and nothing is lost. */
-static double extra_o(const expectation *e, double lse) {
+static double extra_o(const expectation *e, double lse)
+{
     return is_plain(lse) || !isfinite(lse) || lse < -0.9e30
                ? 0
                : fmin(SCORE_UNITS * fabs(lse) * UNIT_FLOAT, 1) * e->largest_v;
 }
 
-static double extra_lse(double lse) {
+static double extra_lse(double lse)
+{
     return is_plain(lse) || !isfinite(lse) ? 0 : LSE_UNITS * UNIT_FLOAT * fabs(lse);
 }
 
 /* ---- Expectation ---- */
 
-static void *array_of(int64_t count, size_t element) {
+static void *array_of(int64_t count, size_t element)
+{
     return calloc(count > 0 ? (size_t)count : 1, element);
 }
 
 /* q as float32, so that the naive computation does not round its scores to the type of q. */
-static float *widen_q(const tensor_view *q) {
+static float *widen_q(const tensor_view *q)
+{
     float *wide = array_of(q->size[0] * q->size[1] * q->size[2] * q->size[3], sizeof *wide);
     float *next = wide;
     for (int64_t b = 0; wide != NULL && b < q->size[0]; b++)
@@ -159,7 +163,8 @@ static float *widen_q(const tensor_view *q) {
     return wide;
 }
 
-static int make_naive(expectation *e, const call_data *data) {
+static int make_naive(expectation *e, const call_data *data)
+{
     const tensor_view *q = &data->view[TENSOR_Q];
     reference_call call = data_reference(data);
     float *wide = widen_q(q);
@@ -174,7 +179,8 @@ static int make_naive(expectation *e, const call_data *data) {
     return done;
 }
 
-static int expectation_make(expectation *e, const call_data *data) {
+static int expectation_make(expectation *e, const call_data *data)
+{
     const reference_call call = data_reference(data);
     const int64_t rows = call.batch * call.heads_q * call.q_len;
     e->o = array_of(rows * call.head_dim_v, sizeof *e->o);
@@ -188,7 +194,8 @@ static int expectation_make(expectation *e, const call_data *data) {
     return 1;
 }
 
-static void expectation_free(expectation *e) {
+static void expectation_free(expectation *e)
+{
     free(e->o);
     free(e->lse);
     free(e->naive_o);
@@ -198,7 +205,8 @@ static void expectation_free(expectation *e) {
 /* ---- Comparison ---- */
 
 /* How far off, in tolerances; infinite where a NaN or an infinity is on one side alone. */
-static double distance(double expected, double found, double tolerance) {
+static double distance(double expected, double found, double tolerance)
+{
     if (isnan(expected) || isnan(found))
         return isnan(expected) && isnan(found) ? 0 : INFINITY;
     if (isinf(expected) || isinf(found))
@@ -206,13 +214,13 @@ static double distance(double expected, double found, double tolerance) {
     return fabs(expected - found) / tolerance;
 }
 
-static void compare_row(verdict *out, const call_data *data, const expectation *e, int64_t b,
-                        int64_t h, int64_t i) {
+static void compare_row(verdict *out, const call_data *data, const expectation *e, int64_t b, int64_t h,
+                        int64_t i)
+{
     const call_spec *spec = &data->spec;
     const int64_t row = (b * spec->heads_q + h) * spec->q_len + i;
     const double row_lse = e->lse[row];
-    const double tolerance_o =
-        row_lse == -INFINITY ? 0x1p-1000 : e->tolerance_o + extra_o(e, row_lse);
+    const double tolerance_o = row_lse == -INFINITY ? 0x1p-1000 : e->tolerance_o + extra_o(e, row_lse);
     const double tolerance_lse = e->tolerance_lse + extra_lse(row_lse);
     for (int64_t c = 0; c < spec->head_dim_v; c++) {
         const double expected = e->o[row * spec->head_dim_v + c];
@@ -221,10 +229,9 @@ static void compare_row(verdict *out, const call_data *data, const expectation *
         if (off > out->worst_o)
             out->worst_o = off;
         if (off > 1)
-            find_fault(out,
-                       "o[%lld, %lld, %lld, %lld] = %.9g; expected %.9g +- %.3g (%.3g times that)",
-                       (long long)b, (long long)h, (long long)i, (long long)c, found, expected,
-                       tolerance_o, off);
+            find_fault(out, "o[%lld, %lld, %lld, %lld] = %.9g; expected %.9g +- %.3g (%.3g times that)",
+                       (long long)b, (long long)h, (long long)i, (long long)c, found, expected, tolerance_o,
+                       off);
     }
     if ((spec->features & CLATTN_FEATURE_LSE) == 0)
         return;
@@ -233,11 +240,12 @@ static void compare_row(verdict *out, const call_data *data, const expectation *
     if (off > out->worst_lse)
         out->worst_lse = off;
     if (off > 1)
-        find_fault(out, "lse[%lld, %lld, %lld] = %.9g; expected %.9g +- %.3g (%.3g times that)",
-                   (long long)b, (long long)h, (long long)i, found, row_lse, tolerance_lse, off);
+        find_fault(out, "lse[%lld, %lld, %lld] = %.9g; expected %.9g +- %.3g (%.3g times that)", (long long)b,
+                   (long long)h, (long long)i, found, row_lse, tolerance_lse, off);
 }
 
-void verify_call(verdict *out, const call_data *data) {
+void verify_call(verdict *out, const call_data *data)
+{
     const call_spec *spec = &data->spec;
     expectation e;
     memset(out, 0, sizeof *out);
@@ -257,6 +265,7 @@ void verify_call(verdict *out, const call_data *data) {
     expectation_free(&e);
 }
 
-int same_bits(const byte_buffer *a, const byte_buffer *b) {
+int same_bits(const byte_buffer *a, const byte_buffer *b)
+{
     return a->size == b->size && memcmp(a->bytes, b->bytes, a->size) == 0;
 }

@@ -6,20 +6,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const layout_names[LAYOUTS] = {
-    "bhsd", "bshd", "padded", "ragged", "host-pointer", "broadcast", "interleaved"};
+static const char *const layout_names[LAYOUTS] = {"bhsd",         "bshd",      "padded",     "ragged",
+                                                  "host-pointer", "broadcast", "interleaved"};
 
-const char *layout_name(tensor_layout layout) {
-    return layout_names[layout];
-}
+const char *layout_name(tensor_layout layout) { return layout_names[layout]; }
 
 /* ---- Buffers ---- */
 
-void buffer_poison(byte_buffer *buffer) {
-    memset(buffer->bytes, POISON_BYTE, buffer->size);
-}
+void buffer_poison(byte_buffer *buffer) { memset(buffer->bytes, POISON_BYTE, buffer->size); }
 
-void buffer_make(byte_buffer *buffer, size_t size) {
+void buffer_make(byte_buffer *buffer, size_t size)
+{
     buffer->size = size;
     buffer->bytes = malloc(size);
     if (buffer->bytes == NULL) {
@@ -29,34 +26,39 @@ void buffer_make(byte_buffer *buffer, size_t size) {
     buffer_poison(buffer);
 }
 
-void buffer_free(byte_buffer *buffer) {
+void buffer_free(byte_buffer *buffer)
+{
     free(buffer->bytes);
     buffer->bytes = NULL;
 }
 
 /* ---- Placement ---- */
 
-static void set_strides(tensor_view *view, int64_t batch, int64_t head, int64_t token) {
+static void set_strides(tensor_view *view, int64_t batch, int64_t head, int64_t token)
+{
     view->stride[0] = batch;
     view->stride[1] = head;
     view->stride[2] = token;
     view->stride[3] = 1;
 }
 
-static void pack(tensor_view *view, int64_t row, int64_t between_heads) {
+static void pack(tensor_view *view, int64_t row, int64_t between_heads)
+{
     const int64_t head = view->size[2] * row + between_heads;
     set_strides(view, view->size[1] * head, head, row);
 }
 
 /* Takes away one axis or several, but never the last. */
-static void repeat_some_axes(tensor_view *view, random_state *random) {
+static void repeat_some_axes(tensor_view *view, random_state *random)
+{
     const int64_t axes = random_between(random, 1, 7);
     for (int axis = 0; axis < 3; axis++)
         if (axes >> axis & 1)
             view->stride[axis] = 0;
 }
 
-void view_place(tensor_view *view, tensor_layout layout, random_state *random) {
+void view_place(tensor_view *view, tensor_layout layout, random_state *random)
+{
     const int64_t dim = view->size[3];
     const size_t element = dtype_size(view->dtype);
     view->offset = GUARD_BYTES;
@@ -68,8 +70,7 @@ void view_place(tensor_view *view, tensor_layout layout, random_state *random) {
         pack(view, (dim + 3) / 4 * 4 + 4 * random_between(random, 1, 4), 8);
         break;
     case LAYOUT_RAGGED:
-        pack(view, (dim | 1) + 2 * random_between(random, 1, 4),
-             2 * random_between(random, 1, 4) + 1);
+        pack(view, (dim | 1) + 2 * random_between(random, 1, 4), 2 * random_between(random, 1, 4) + 1);
         view->offset += element * (uint64_t)(2 * random_between(random, 0, 7) + 1);
         break;
     case LAYOUT_BROADCAST:
@@ -83,7 +84,8 @@ void view_place(tensor_view *view, tensor_layout layout, random_state *random) {
     view_make_buffer(view);
 }
 
-void view_make_buffer(tensor_view *view) {
+void view_make_buffer(tensor_view *view)
+{
     int64_t elements = 1;
     for (int axis = 0; axis < 4; axis++) {
         if (view->size[axis] == 0)
@@ -91,28 +93,30 @@ void view_make_buffer(tensor_view *view) {
         else if (elements > 0)
             elements += (view->size[axis] - 1) * view->stride[axis];
     }
-    buffer_make(view->buffer,
-                view->offset + (size_t)elements * dtype_size(view->dtype) + GUARD_BYTES);
+    buffer_make(view->buffer, view->offset + (size_t)elements * dtype_size(view->dtype) + GUARD_BYTES);
 }
 
 /* ---- Elements ---- */
 
-static unsigned char *element_at(const tensor_view *view, int64_t b, int64_t h, int64_t i,
-                                 int64_t c) {
+static unsigned char *element_at(const tensor_view *view, int64_t b, int64_t h, int64_t i, int64_t c)
+{
     const int64_t element =
         b * view->stride[0] + h * view->stride[1] + i * view->stride[2] + c * view->stride[3];
     return view->buffer->bytes + view->offset + (uint64_t)element * dtype_size(view->dtype);
 }
 
-float view_load(const tensor_view *view, int64_t b, int64_t h, int64_t i, int64_t c) {
+float view_load(const tensor_view *view, int64_t b, int64_t h, int64_t i, int64_t c)
+{
     return tensor_load(element_at(view, b, h, i, c), view->dtype);
 }
 
-void view_store(const tensor_view *view, int64_t b, int64_t h, int64_t i, int64_t c, float value) {
+void view_store(const tensor_view *view, int64_t b, int64_t h, int64_t i, int64_t c, float value)
+{
     tensor_store(element_at(view, b, h, i, c), view->dtype, value);
 }
 
-int view_surroundings_are_untouched(const tensor_view *view) {
+int view_surroundings_are_untouched(const tensor_view *view)
+{
     const size_t size = view->buffer->size;
     unsigned char *copy = malloc(size);
     int untouched = copy != NULL;
@@ -123,8 +127,7 @@ int view_surroundings_are_untouched(const tensor_view *view) {
     for (int64_t b = 0; b < view->size[0]; b++)
         for (int64_t h = 0; h < view->size[1]; h++)
             for (int64_t i = 0; i < view->size[2]; i++)
-                memset(copy + (element_at(view, b, h, i, 0) - view->buffer->bytes), POISON_BYTE,
-                       row);
+                memset(copy + (element_at(view, b, h, i, 0) - view->buffer->bytes), POISON_BYTE, row);
     for (size_t i = 0; i < size; i++)
         untouched &= copy[i] == POISON_BYTE;
     free(copy);

@@ -15,8 +15,8 @@ enum { POISON_BYTE = 0xff, GUARD_BYTES = 256 };
 typedef enum tensor_layout {
     LAYOUT_BHSD,
     LAYOUT_BSHD,
-    LAYOUT_PADDED, /* rows and heads apart, all in multiples of four elements */
-    LAYOUT_RAGGED, /* odd strides and an odd offset: rows aligned to no more than one element */
+    LAYOUT_PADDED,       /* rows and heads apart, all in multiples of four elements */
+    LAYOUT_RAGGED,       /* odd strides and an odd offset: rows aligned to no more than one element */
     LAYOUT_HOST_POINTER, /* packed, in memory of ours that is aligned to no more than one element */
     LAYOUT_OUTPUTS,      /* those before are fit for outputs; those from here on for inputs only */
     LAYOUT_BROADCAST = LAYOUT_OUTPUTS, /* stride 0 along one to three axes */

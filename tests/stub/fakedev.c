@@ -14,20 +14,22 @@ static const cl_icd_dispatch *next;
 /* ---- Shared by the wrappers ----------------------------------------------------------------- */
 
 /* Gives up a call that would have created something. */
-static void *fail(cl_int status, cl_int *errcode_ret) {
+static void *fail(cl_int status, cl_int *errcode_ret)
+{
     if (errcode_ret)
         *errcode_ret = status;
     return NULL;
 }
 
-static cl_int refuse(cl_int status) {
+static cl_int refuse(cl_int status)
+{
     fakedev_count_refusal();
     return status;
 }
 
 /* The answer of a clGet*Info function. */
-static cl_int answer(const void *fact, size_t fact_size, size_t size, void *value,
-                     size_t *size_ret) {
+static cl_int answer(const void *fact, size_t fact_size, size_t size, void *value, size_t *size_ret)
+{
     if (value && size < fact_size)
         return CL_INVALID_VALUE;
     if (value)
@@ -37,7 +39,8 @@ static cl_int answer(const void *fact, size_t fact_size, size_t size, void *valu
     return CL_SUCCESS;
 }
 
-static void created_memory_object(cl_mem object, enum fakedev_call by) {
+static void created_memory_object(cl_mem object, enum fakedev_call by)
+{
     size_t size = 0;
     cl_mem_flags flags = 0;
     cl_mem parent = NULL;
@@ -52,7 +55,8 @@ static void created_memory_object(cl_mem object, enum fakedev_call by) {
     fakedev_created(CLATTN_FAKEDEV_BUFFER, object, by, &memory);
 }
 
-static void created(enum clattn_fakedev_kind kind, void *handle, enum fakedev_call by) {
+static void created(enum clattn_fakedev_kind kind, void *handle, enum fakedev_call by)
+{
     if (!handle)
         return;
     if (kind == CLATTN_FAKEDEV_BUFFER)
@@ -62,67 +66,74 @@ static void created(enum clattn_fakedev_kind kind, void *handle, enum fakedev_ca
 }
 
 /* The event of a command that was enqueued, if the application asked for one. */
-static void created_event(cl_int status, const cl_event *event, enum fakedev_call by) {
+static void created_event(cl_int status, const cl_event *event, enum fakedev_call by)
+{
     if (status == CL_SUCCESS && event)
         created(CLATTN_FAKEDEV_EVENT, *event, by);
 }
 
 /* ---- The wrappers that the table describes in full ------------------------------------------ */
 
-#define STATUS(name, params, args)                                                                 \
-    static cl_int CL_API_CALL fake_##name params {                                                 \
-        cl_int status = fakedev_begin(CALL_##name);                                                \
-        return status != CL_SUCCESS ? status : next->name args;                                    \
+#define STATUS(name, params, args)                              \
+    static cl_int CL_API_CALL fake_##name params                \
+    {                                                           \
+        cl_int status = fakedev_begin(CALL_##name);             \
+        return status != CL_SUCCESS ? status : next->name args; \
     }
 
-#define CREATE(name, kind, type, params, args)                                                     \
-    static type CL_API_CALL fake_##name params {                                                   \
-        cl_int status = fakedev_begin(CALL_##name);                                                \
-        if (status != CL_SUCCESS)                                                                  \
-            return fail(status, errcode_ret);                                                      \
-        type handle = next->name args;                                                             \
-        created(kind, handle, CALL_##name);                                                        \
-        return handle;                                                                             \
+#define CREATE(name, kind, type, params, args)      \
+    static type CL_API_CALL fake_##name params      \
+    {                                               \
+        cl_int status = fakedev_begin(CALL_##name); \
+        if (status != CL_SUCCESS)                   \
+            return fail(status, errcode_ret);       \
+        type handle = next->name args;              \
+        created(kind, handle, CALL_##name);         \
+        return handle;                              \
     }
 
-#define RETAIN(name, kind, type)                                                                   \
-    static cl_int CL_API_CALL fake_##name(type handle) {                                           \
-        cl_int status = fakedev_begin(CALL_##name);                                                \
-        if (status == CL_SUCCESS)                                                                  \
-            status = next->name(handle);                                                           \
-        if (status == CL_SUCCESS)                                                                  \
-            fakedev_retained(kind, handle, CALL_##name);                                           \
-        return status;                                                                             \
+#define RETAIN(name, kind, type)                         \
+    static cl_int CL_API_CALL fake_##name(type handle)   \
+    {                                                    \
+        cl_int status = fakedev_begin(CALL_##name);      \
+        if (status == CL_SUCCESS)                        \
+            status = next->name(handle);                 \
+        if (status == CL_SUCCESS)                        \
+            fakedev_retained(kind, handle, CALL_##name); \
+        return status;                                   \
     }
 
-#define RELEASE(name, kind, type)                                                                  \
-    static cl_int CL_API_CALL fake_##name(type handle) {                                           \
-        cl_int status = fakedev_begin(CALL_##name);                                                \
-        if (status != CL_SUCCESS)                                                                  \
-            return status;                                                                         \
-        fakedev_released(kind, handle);                                                            \
-        return next->name(handle);                                                                 \
+#define RELEASE(name, kind, type)                      \
+    static cl_int CL_API_CALL fake_##name(type handle) \
+    {                                                  \
+        cl_int status = fakedev_begin(CALL_##name);    \
+        if (status != CL_SUCCESS)                      \
+            return status;                             \
+        fakedev_released(kind, handle);                \
+        return next->name(handle);                     \
     }
 
-#define ENQUEUE(name, params, args)                                                                \
-    static cl_int CL_API_CALL fake_##name params {                                                 \
-        cl_int status = fakedev_begin(CALL_##name);                                                \
-        if (status == CL_SUCCESS)                                                                  \
-            status = next->name args;                                                              \
-        created_event(status, event, CALL_##name);                                                 \
-        return status;                                                                             \
+#define ENQUEUE(name, params, args)                 \
+    static cl_int CL_API_CALL fake_##name params    \
+    {                                               \
+        cl_int status = fakedev_begin(CALL_##name); \
+        if (status == CL_SUCCESS)                   \
+            status = next->name args;               \
+        created_event(status, event, CALL_##name);  \
+        return status;                              \
     }
 
-#define BLOCKING(name, params, args)                                                               \
-    static cl_int CL_API_CALL fake_##name params {                                                 \
-        cl_int status = fakedev_begin(CALL_##name);                                                \
-        if (status != CL_SUCCESS)                                                                  \
-            return status;                                                                         \
-        if (blocking)                                                                              \
-            fakedev_count_blocking();                                                              \
-        status = next->name args;                                                                  \
-        created_event(status, event, CALL_##name);                                                 \
-        return status;                                                                             \
+#define BLOCKING(name, params, args)                \
+    static cl_int CL_API_CALL fake_##name params    \
+    {                                               \
+        cl_int status = fakedev_begin(CALL_##name); \
+        if (status != CL_SUCCESS)                   \
+            return status;                          \
+        if (blocking)                               \
+            fakedev_count_blocking();               \
+        status = next->name args;                   \
+        created_event(status, event, CALL_##name);  \
+        return status;                              \
     }
 
 #define CUSTOM(name)
@@ -133,7 +144,8 @@ static void created_event(cl_int status, const cl_event *event, enum fakedev_cal
 
 /* With a faked type, every device has that type and no other. The driver picks the default device,
  * as always. 0: no device is of that type. */
-static cl_device_type true_type(cl_device_type wanted) {
+static cl_device_type true_type(cl_device_type wanted)
+{
     cl_device_type faked = fakedev_number(FAKE_TYPE);
     if (faked == 0)
         return wanted;
@@ -142,7 +154,8 @@ static cl_device_type true_type(cl_device_type wanted) {
 
 static cl_int CL_API_CALL fake_clGetDeviceIDs(cl_platform_id platform, cl_device_type type,
                                               cl_uint num_entries, cl_device_id *devices,
-                                              cl_uint *num_devices) {
+                                              cl_uint *num_devices)
+{
     cl_int status = fakedev_begin(CALL_clGetDeviceIDs);
     if (status != CL_SUCCESS)
         return status;
@@ -157,7 +170,8 @@ static cl_int CL_API_CALL fake_clGetDeviceIDs(cl_platform_id platform, cl_device
 static cl_context CL_API_CALL
 fake_clCreateContextFromType(const cl_context_properties *properties, cl_device_type type,
                              void(CL_CALLBACK *notify)(const char *, const void *, size_t, void *),
-                             void *user_data, cl_int *errcode_ret) {
+                             void *user_data, cl_int *errcode_ret)
+{
     cl_int status = fakedev_begin(CALL_clCreateContextFromType);
     if (status == CL_SUCCESS && type != 0 && true_type(type) == 0)
         status = CL_DEVICE_NOT_FOUND;
@@ -196,7 +210,8 @@ static const struct {
 
 /* "OpenCL 1.2 ..." after the prefix "OpenCL ": 1.2 as a cl_version; 0 if the text does not read so.
  */
-static cl_version parse_version(const char *text, const char *prefix) {
+static cl_version parse_version(const char *text, const char *prefix)
+{
     unsigned major, minor;
     if (!text || strncmp(text, prefix, strlen(prefix)) != 0 ||
         sscanf(text + strlen(prefix), "%u.%u", &major, &minor) != 2)
@@ -204,12 +219,14 @@ static cl_version parse_version(const char *text, const char *prefix) {
     return CL_MAKE_VERSION(major, minor, 0);
 }
 
-static cl_version faked_opencl_c(void) {
+static cl_version faked_opencl_c(void)
+{
     return parse_version(fakedev_text(FAKE_OPENCL_C_VERSION), "OpenCL C ");
 }
 
 /* What derives from the faked extensions has to agree with them. */
-static bool extension_hidden(const char *name) {
+static bool extension_hidden(const char *name)
+{
     const char *extensions = fakedev_text(FAKE_EXTENSIONS);
     if (!extensions)
         return false;
@@ -223,7 +240,8 @@ static bool extension_hidden(const char *name) {
     return true;
 }
 
-static cl_int answer_extensions_with_version(size_t size, void *value, size_t *size_ret) {
+static cl_int answer_extensions_with_version(size_t size, void *value, size_t *size_ret)
+{
     cl_name_version list[256];
     size_t count = 0;
     memset(list, 0, sizeof list);
@@ -240,12 +258,11 @@ static cl_int answer_extensions_with_version(size_t size, void *value, size_t *s
 }
 
 /* The driver's versions of OpenCL C up to the faked one. */
-static cl_int answer_opencl_c_versions(cl_device_id device, size_t size, void *value,
-                                       size_t *size_ret) {
+static cl_int answer_opencl_c_versions(cl_device_id device, size_t size, void *value, size_t *size_ret)
+{
     cl_name_version list[32];
     size_t bytes = 0, count = 0;
-    cl_int status =
-        next->clGetDeviceInfo(device, CL_DEVICE_OPENCL_C_ALL_VERSIONS, sizeof list, list, &bytes);
+    cl_int status = next->clGetDeviceInfo(device, CL_DEVICE_OPENCL_C_ALL_VERSIONS, sizeof list, list, &bytes);
     if (status != CL_SUCCESS)
         return status;
     for (size_t i = 0; i < bytes / sizeof *list; i++)
@@ -254,12 +271,11 @@ static cl_int answer_opencl_c_versions(cl_device_id device, size_t size, void *v
     return answer(list, count * sizeof *list, size, value, size_ret);
 }
 
-static cl_int answer_work_item_sizes(cl_device_id device, size_t size, void *value,
-                                     size_t *size_ret) {
+static cl_int answer_work_item_sizes(cl_device_id device, size_t size, void *value, size_t *size_ret)
+{
     size_t sizes[16];
     size_t bytes = 0, limit = (size_t)fakedev_number(FAKE_WORK_GROUP);
-    cl_int status =
-        next->clGetDeviceInfo(device, CL_DEVICE_MAX_WORK_ITEM_SIZES, sizeof sizes, sizes, &bytes);
+    cl_int status = next->clGetDeviceInfo(device, CL_DEVICE_MAX_WORK_ITEM_SIZES, sizeof sizes, sizes, &bytes);
     if (status != CL_SUCCESS)
         return status;
     for (size_t i = 0; i < bytes / sizeof *sizes; i++)
@@ -268,8 +284,8 @@ static cl_int answer_work_item_sizes(cl_device_id device, size_t size, void *val
     return answer(sizes, bytes, size, value, size_ret);
 }
 
-static cl_int answer_number(uint64_t number, enum fact_form form, size_t size, void *value,
-                            size_t *size_ret) {
+static cl_int answer_number(uint64_t number, enum fact_form form, size_t size, void *value, size_t *size_ret)
+{
     const cl_uint as_uint = (cl_uint)number;
     const cl_ulong as_ulong = number;
     const size_t as_size = (size_t)number;
@@ -284,8 +300,9 @@ static cl_int answer_number(uint64_t number, enum fact_form form, size_t size, v
 }
 
 /* Facts that take more than copying a setting. */
-static cl_int derived_device_info(cl_device_id device, cl_device_info info, size_t size,
-                                  void *value, size_t *size_ret) {
+static cl_int derived_device_info(cl_device_id device, cl_device_info info, size_t size, void *value,
+                                  size_t *size_ret)
+{
     const cl_version version = parse_version(fakedev_text(FAKE_VERSION), "OpenCL ");
     const cl_device_fp_config no_arithmetic = 0;
     const cl_uint no_vectors = 0;
@@ -337,8 +354,9 @@ static cl_int derived_device_info(cl_device_id device, cl_device_info info, size
     return next->clGetDeviceInfo(device, info, size, value, size_ret);
 }
 
-static cl_int CL_API_CALL fake_clGetDeviceInfo(cl_device_id device, cl_device_info info,
-                                               size_t size, void *value, size_t *size_ret) {
+static cl_int CL_API_CALL fake_clGetDeviceInfo(cl_device_id device, cl_device_info info, size_t size,
+                                               void *value, size_t *size_ret)
+{
     cl_int status = fakedev_begin(CALL_clGetDeviceInfo);
     if (status != CL_SUCCESS)
         return status;
@@ -358,7 +376,8 @@ static cl_int CL_API_CALL fake_clGetDeviceInfo(cl_device_id device, cl_device_in
 static cl_int CL_API_CALL fake_clCreateSubDevices(cl_device_id device,
                                                   const cl_device_partition_property *properties,
                                                   cl_uint num_entries, cl_device_id *devices,
-                                                  cl_uint *num_devices) {
+                                                  cl_uint *num_devices)
+{
     cl_uint count = 0;
     cl_int status = fakedev_begin(CALL_clCreateSubDevices);
     if (status == CL_SUCCESS)
@@ -375,7 +394,8 @@ static cl_int CL_API_CALL fake_clCreateSubDevices(cl_device_id device,
 /* ---- Memory --------------------------------------------------------------------------------- */
 
 /* Two threads that allocate at once may together pass the limit of global memory. */
-static cl_int check_allocation(uint64_t size, bool on_device) {
+static cl_int check_allocation(uint64_t size, bool on_device)
+{
     uint64_t largest = fakedev_number(FAKE_MAX_ALLOC), total = fakedev_number(FAKE_GLOBAL_MEM);
     struct clattn_fakedev_counters counters;
     if (largest && size > largest)
@@ -389,7 +409,8 @@ static cl_int check_allocation(uint64_t size, bool on_device) {
 }
 
 static cl_mem CL_API_CALL fake_clCreateBuffer(cl_context context, cl_mem_flags flags, size_t size,
-                                              void *host_ptr, cl_int *errcode_ret) {
+                                              void *host_ptr, cl_int *errcode_ret)
+{
     cl_int status = fakedev_begin(CALL_clCreateBuffer);
     if (status == CL_SUCCESS)
         status = check_allocation(size, !(flags & CL_MEM_USE_HOST_PTR));
@@ -402,8 +423,9 @@ static cl_mem CL_API_CALL fake_clCreateBuffer(cl_context context, cl_mem_flags f
 
 static cl_mem CL_API_CALL fake_clCreateBufferWithProperties(cl_context context,
                                                             const cl_mem_properties *properties,
-                                                            cl_mem_flags flags, size_t size,
-                                                            void *host_ptr, cl_int *errcode_ret) {
+                                                            cl_mem_flags flags, size_t size, void *host_ptr,
+                                                            cl_int *errcode_ret)
+{
     cl_int status = fakedev_begin(CALL_clCreateBufferWithProperties);
     if (status == CL_SUCCESS)
         status = check_allocation(size, !(flags & CL_MEM_USE_HOST_PTR));
@@ -416,7 +438,8 @@ static cl_mem CL_API_CALL fake_clCreateBufferWithProperties(cl_context context,
 }
 
 static void *CL_API_CALL fake_clSVMAlloc(cl_context context, cl_svm_mem_flags flags, size_t size,
-                                         cl_uint alignment) {
+                                         cl_uint alignment)
+{
     cl_int status = fakedev_begin(CALL_clSVMAlloc);
     if (status == CL_SUCCESS)
         status = check_allocation(size, true);
@@ -424,12 +447,12 @@ static void *CL_API_CALL fake_clSVMAlloc(cl_context context, cl_svm_mem_flags fl
         return NULL;
     void *memory = next->clSVMAlloc(context, flags, size, alignment);
     if (memory)
-        fakedev_created(CLATTN_FAKEDEV_SVM, memory, CALL_clSVMAlloc,
-                        &(struct fakedev_memory){.bytes = size});
+        fakedev_created(CLATTN_FAKEDEV_SVM, memory, CALL_clSVMAlloc, &(struct fakedev_memory){.bytes = size});
     return memory;
 }
 
-static void CL_API_CALL fake_clSVMFree(cl_context context, void *memory) {
+static void CL_API_CALL fake_clSVMFree(cl_context context, void *memory)
+{
     fakedev_begin(CALL_clSVMFree); /* it has no way to fail */
     if (memory)
         fakedev_released(CLATTN_FAKEDEV_SVM, memory);
@@ -440,43 +463,43 @@ static void CL_API_CALL fake_clSVMFree(cl_context context, void *memory) {
  * command runs. With one, the callback frees it, by calls that are watched as any other. */
 static cl_int CL_API_CALL
 fake_clEnqueueSVMFree(cl_command_queue queue, cl_uint num_pointers, void *pointers[],
-                      void(CL_CALLBACK *notify)(cl_command_queue, cl_uint, void *[], void *),
-                      void *user_data, cl_uint num_wait, const cl_event *wait, cl_event *event) {
+                      void(CL_CALLBACK *notify)(cl_command_queue, cl_uint, void *[], void *), void *user_data,
+                      cl_uint num_wait, const cl_event *wait, cl_event *event)
+{
     cl_int status = fakedev_begin(CALL_clEnqueueSVMFree);
     if (status != CL_SUCCESS)
         return status;
     for (cl_uint i = 0; !notify && pointers && i < num_pointers; i++)
         fakedev_released(CLATTN_FAKEDEV_SVM, pointers[i]);
-    status = next->clEnqueueSVMFree(queue, num_pointers, pointers, notify, user_data, num_wait,
-                                    wait, event);
+    status = next->clEnqueueSVMFree(queue, num_pointers, pointers, notify, user_data, num_wait, wait, event);
     created_event(status, event, CALL_clEnqueueSVMFree);
     return status;
 }
 
-static void *CL_API_CALL fake_clEnqueueMapBuffer(cl_command_queue queue, cl_mem buffer,
-                                                 cl_bool blocking, cl_map_flags flags,
-                                                 size_t offset, size_t size, cl_uint num_wait,
-                                                 const cl_event *wait, cl_event *event,
-                                                 cl_int *errcode_ret) {
+static void *CL_API_CALL fake_clEnqueueMapBuffer(cl_command_queue queue, cl_mem buffer, cl_bool blocking,
+                                                 cl_map_flags flags, size_t offset, size_t size,
+                                                 cl_uint num_wait, const cl_event *wait, cl_event *event,
+                                                 cl_int *errcode_ret)
+{
     cl_int status = fakedev_begin(CALL_clEnqueueMapBuffer);
     if (status != CL_SUCCESS)
         return fail(status, errcode_ret);
     if (blocking)
         fakedev_count_blocking();
-    void *mapped = next->clEnqueueMapBuffer(queue, buffer, blocking, flags, offset, size, num_wait,
-                                            wait, event, &status);
+    void *mapped = next->clEnqueueMapBuffer(queue, buffer, blocking, flags, offset, size, num_wait, wait,
+                                            event, &status);
     created_event(status, event, CALL_clEnqueueMapBuffer);
     if (errcode_ret)
         *errcode_ret = status;
     return mapped;
 }
 
-static void *CL_API_CALL fake_clEnqueueMapImage(cl_command_queue queue, cl_mem image,
-                                                cl_bool blocking, cl_map_flags flags,
-                                                const size_t *origin, const size_t *region,
-                                                size_t *row_pitch, size_t *slice_pitch,
-                                                cl_uint num_wait, const cl_event *wait,
-                                                cl_event *event, cl_int *errcode_ret) {
+static void *CL_API_CALL fake_clEnqueueMapImage(cl_command_queue queue, cl_mem image, cl_bool blocking,
+                                                cl_map_flags flags, const size_t *origin,
+                                                const size_t *region, size_t *row_pitch, size_t *slice_pitch,
+                                                cl_uint num_wait, const cl_event *wait, cl_event *event,
+                                                cl_int *errcode_ret)
+{
     cl_int status = fakedev_begin(CALL_clEnqueueMapImage);
     if (status != CL_SUCCESS)
         return fail(status, errcode_ret);
@@ -493,7 +516,8 @@ static void *CL_API_CALL fake_clEnqueueMapImage(cl_command_queue queue, cl_mem i
 /* ---- Programs and kernels ------------------------------------------------------------------- */
 
 /* A build for a newer OpenCL C than the device has fails as a build of faulty source does. */
-static bool standard_too_new(const char *options) {
+static bool standard_too_new(const char *options)
+{
     static const char option[] = "-cl-std=";
     const char *standard = options ? strstr(options, option) : NULL;
     if (!standard || !faked_opencl_c())
@@ -503,8 +527,8 @@ static bool standard_too_new(const char *options) {
 
 static cl_int CL_API_CALL fake_clBuildProgram(cl_program program, cl_uint num_devices,
                                               const cl_device_id *devices, const char *options,
-                                              void(CL_CALLBACK *notify)(cl_program, void *),
-                                              void *user_data) {
+                                              void(CL_CALLBACK *notify)(cl_program, void *), void *user_data)
+{
     cl_int status = fakedev_begin(CALL_clBuildProgram);
     if (status != CL_SUCCESS)
         return status;
@@ -519,19 +543,20 @@ static cl_int CL_API_CALL fake_clCompileProgram(cl_program program, cl_uint num_
                                                 cl_uint num_headers, const cl_program *headers,
                                                 const char **header_names,
                                                 void(CL_CALLBACK *notify)(cl_program, void *),
-                                                void *user_data) {
+                                                void *user_data)
+{
     cl_int status = fakedev_begin(CALL_clCompileProgram);
     if (status != CL_SUCCESS)
         return status;
     if (standard_too_new(options))
         return refuse(CL_COMPILE_PROGRAM_FAILURE);
-    return next->clCompileProgram(program, num_devices, devices, options, num_headers, headers,
-                                  header_names, notify, user_data);
+    return next->clCompileProgram(program, num_devices, devices, options, num_headers, headers, header_names,
+                                  notify, user_data);
 }
 
 static cl_int CL_API_CALL fake_clCreateKernelsInProgram(cl_program program, cl_uint num_kernels,
-                                                        cl_kernel *kernels,
-                                                        cl_uint *num_kernels_ret) {
+                                                        cl_kernel *kernels, cl_uint *num_kernels_ret)
+{
     cl_uint count = 0;
     cl_int status = fakedev_begin(CALL_clCreateKernelsInProgram);
     if (status == CL_SUCCESS)
@@ -546,13 +571,15 @@ static cl_int CL_API_CALL fake_clCreateKernelsInProgram(cl_program program, cl_u
 }
 
 /* The largest work-group that the faked limits allow; 0 if none is faked. */
-static size_t faked_group_limit(void) {
+static size_t faked_group_limit(void)
+{
     return (size_t)fakedev_smaller(FAKE_WORK_GROUP, FAKE_KERNEL_WORK_GROUP);
 }
 
 static cl_int CL_API_CALL fake_clGetKernelWorkGroupInfo(cl_kernel kernel, cl_device_id device,
                                                         cl_kernel_work_group_info info, size_t size,
-                                                        void *value, size_t *size_ret) {
+                                                        void *value, size_t *size_ret)
+{
     size_t fact = 0, limit = faked_group_limit();
     size_t multiple = (size_t)fakedev_number(FAKE_WORK_GROUP_MULTIPLE);
     cl_int status = fakedev_begin(CALL_clGetKernelWorkGroupInfo);
@@ -582,21 +609,20 @@ struct launch_facts {
 /* False if the launch is wrong in ways that have nothing to do with limits; the driver will tell.
  */
 static bool get_launch_facts(cl_command_queue queue, cl_kernel kernel, cl_uint work_dim,
-                             struct launch_facts *facts) {
+                             struct launch_facts *facts)
+{
     cl_device_id device;
     return work_dim >= 1 && work_dim <= 3 &&
-           next->clGetCommandQueueInfo(queue, CL_QUEUE_DEVICE, sizeof device, &device, NULL) ==
-               CL_SUCCESS &&
-           next->clGetKernelWorkGroupInfo(kernel, device, CL_KERNEL_LOCAL_MEM_SIZE,
-                                          sizeof facts->local_mem, &facts->local_mem,
-                                          NULL) == CL_SUCCESS &&
+           next->clGetCommandQueueInfo(queue, CL_QUEUE_DEVICE, sizeof device, &device, NULL) == CL_SUCCESS &&
+           next->clGetKernelWorkGroupInfo(kernel, device, CL_KERNEL_LOCAL_MEM_SIZE, sizeof facts->local_mem,
+                                          &facts->local_mem, NULL) == CL_SUCCESS &&
            next->clGetKernelWorkGroupInfo(kernel, device, CL_KERNEL_COMPILE_WORK_GROUP_SIZE,
-                                          sizeof facts->required, facts->required,
-                                          NULL) == CL_SUCCESS;
+                                          sizeof facts->required, facts->required, NULL) == CL_SUCCESS;
 }
 
 /* Divides rather than multiplies, as the product of the sizes may wrap. */
-static bool group_exceeds(const size_t *local, cl_uint work_dim, size_t limit) {
+static bool group_exceeds(const size_t *local, cl_uint work_dim, size_t limit)
+{
     for (cl_uint i = 0; i < work_dim; i++) {
         if (local[i] == 0)
             return false;
@@ -605,8 +631,8 @@ static bool group_exceeds(const size_t *local, cl_uint work_dim, size_t limit) {
     return limit == 0;
 }
 
-static cl_int check_launch(const struct launch_facts *facts, cl_uint work_dim,
-                           const size_t *local) {
+static cl_int check_launch(const struct launch_facts *facts, cl_uint work_dim, const size_t *local)
+{
     size_t group_limit = faked_group_limit();
     cl_ulong local_mem_limit = fakedev_number(FAKE_LOCAL_MEM);
     if (group_limit && (group_exceeds(facts->required, 3, group_limit) ||
@@ -620,7 +646,8 @@ static cl_int check_launch(const struct launch_facts *facts, cl_uint work_dim,
 /* A driver that is left to choose the work-group must not choose beyond the faked limit either, so
  * the layer chooses: the largest divisor of the first dimension that fits. False if there is
  * nothing to choose. */
-static bool choose_group(const struct launch_facts *facts, const size_t *global, size_t chosen[3]) {
+static bool choose_group(const struct launch_facts *facts, const size_t *global, size_t chosen[3])
+{
     size_t limit = faked_group_limit();
     if (limit == 0 || facts->required[0] != 0 || !global || global[0] == 0)
         return false;
@@ -634,8 +661,8 @@ static bool choose_group(const struct launch_facts *facts, const size_t *global,
 static cl_int CL_API_CALL fake_clEnqueueNDRangeKernel(cl_command_queue queue, cl_kernel kernel,
                                                       cl_uint work_dim, const size_t *offset,
                                                       const size_t *global, const size_t *local,
-                                                      cl_uint num_wait, const cl_event *wait,
-                                                      cl_event *event) {
+                                                      cl_uint num_wait, const cl_event *wait, cl_event *event)
+{
     struct launch_facts facts;
     size_t chosen[3];
     cl_int status = fakedev_begin(CALL_clEnqueueNDRangeKernel);
@@ -645,15 +672,15 @@ static cl_int CL_API_CALL fake_clEnqueueNDRangeKernel(cl_command_queue queue, cl
             local = chosen;
     }
     if (status == CL_SUCCESS)
-        status = next->clEnqueueNDRangeKernel(queue, kernel, work_dim, offset, global, local,
-                                              num_wait, wait, event);
+        status = next->clEnqueueNDRangeKernel(queue, kernel, work_dim, offset, global, local, num_wait, wait,
+                                              event);
     created_event(status, event, CALL_clEnqueueNDRangeKernel);
     return status;
 }
 
-static cl_int CL_API_CALL fake_clEnqueueTask(cl_command_queue queue, cl_kernel kernel,
-                                             cl_uint num_wait, const cl_event *wait,
-                                             cl_event *event) {
+static cl_int CL_API_CALL fake_clEnqueueTask(cl_command_queue queue, cl_kernel kernel, cl_uint num_wait,
+                                             const cl_event *wait, cl_event *event)
+{
     struct launch_facts facts;
     cl_int status = fakedev_begin(CALL_clEnqueueTask);
     if (status == CL_SUCCESS && get_launch_facts(queue, kernel, 1, &facts))
@@ -673,7 +700,8 @@ static const cl_icd_dispatch layer = {
 };
 
 CLATTN_FAKEDEV_API CL_API_ENTRY cl_int CL_API_CALL clGetLayerInfo(cl_layer_info info, size_t size,
-                                                                  void *value, size_t *size_ret) {
+                                                                  void *value, size_t *size_ret)
+{
     static const cl_layer_api_version version = CL_LAYER_API_VERSION_100;
     static const char name[] = "clattn_fakedev";
     switch (info) {
@@ -689,7 +717,8 @@ CLATTN_FAKEDEV_API CL_API_ENTRY cl_int CL_API_CALL clGetLayerInfo(cl_layer_info 
 CLATTN_FAKEDEV_API CL_API_ENTRY cl_int CL_API_CALL clInitLayer(cl_uint num_entries,
                                                                const cl_icd_dispatch *target,
                                                                cl_uint *num_entries_ret,
-                                                               const cl_icd_dispatch **layer_ret) {
+                                                               const cl_icd_dispatch **layer_ret)
+{
     (void)num_entries; /* the loader calls none of our entries that it has no function for */
     if (!target || !num_entries_ret || !layer_ret)
         return CL_INVALID_VALUE;

@@ -69,7 +69,7 @@ struct clattn_fakedev_counters {
 
     uint64_t refusals;          /* calls refused because a faked limit was broken */
     uint64_t injected_failures; /* calls that CLATTN_FAKE_FAIL made fail */
-    uint64_t unknown_releases; /* of a handle with no reference left, or never seen being created */
+    uint64_t unknown_releases;  /* of a handle with no reference left, or never seen being created */
 };
 
 /* True once the OpenCL loader has loaded the layer, which it does at the first OpenCL call. */

@@ -26,7 +26,8 @@ static atomic_bool active;
  * may call back. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static void *allocate(size_t size) {
+static void *allocate(size_t size)
+{
     void *memory = calloc(1, size);
     if (!memory) {
         fprintf(stderr, "clattn_fakedev: out of memory\n");
@@ -35,7 +36,8 @@ static void *allocate(size_t size) {
     return memory;
 }
 
-static bool complain(const char *what, const char *value) {
+static bool complain(const char *what, const char *value)
+{
     fprintf(stderr, "clattn_fakedev: %s: %s\n", what, value);
     return false;
 }
@@ -75,7 +77,8 @@ struct text {
 };
 static struct text *all_texts;
 
-static const char *keep_text(const char *characters) {
+static const char *keep_text(const char *characters)
+{
     struct text *text = allocate(sizeof *text + strlen(characters) + 1);
     strcpy(text->characters, characters);
     pthread_mutex_lock(&lock);
@@ -86,7 +89,8 @@ static const char *keep_text(const char *characters) {
 }
 
 /* The digits of a positive number and nothing else; 0 if it is not that. */
-static uint64_t parse_positive(const char *text) {
+static uint64_t parse_positive(const char *text)
+{
     char *end;
     if (!isdigit((unsigned char)text[0]))
         return 0;
@@ -95,14 +99,16 @@ static uint64_t parse_positive(const char *text) {
     return errno || *end ? 0 : number;
 }
 
-static uint64_t parse_word(enum form form, const char *text) {
+static uint64_t parse_word(enum form form, const char *text)
+{
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (words[i].form == form && strcmp(words[i].word, text) == 0)
             return words[i].value;
     return 0;
 }
 
-bool clattn_fakedev_set(const char *variable, const char *value) {
+bool clattn_fakedev_set(const char *variable, const char *value)
+{
     if (strncmp(variable, PREFIX, strlen(PREFIX)) != 0)
         return complain("not a variable of this layer", variable);
     const char *name = variable + strlen(PREFIX);
@@ -132,22 +138,20 @@ bool clattn_fakedev_set(const char *variable, const char *value) {
     return true;
 }
 
-uint64_t fakedev_number(enum fakedev_setting setting) {
-    return atomic_load(&numbers[setting]);
-}
+uint64_t fakedev_number(enum fakedev_setting setting) { return atomic_load(&numbers[setting]); }
 
-const char *fakedev_text(enum fakedev_setting setting) {
-    return atomic_load(&texts[setting]);
-}
+const char *fakedev_text(enum fakedev_setting setting) { return atomic_load(&texts[setting]); }
 
-uint64_t fakedev_smaller(enum fakedev_setting a, enum fakedev_setting b) {
+uint64_t fakedev_smaller(enum fakedev_setting a, enum fakedev_setting b)
+{
     uint64_t x = fakedev_number(a), y = fakedev_number(b);
     if (x == 0 || y == 0)
         return x + y;
     return x < y ? x : y;
 }
 
-bool fakedev_read_environment(void) {
+bool fakedev_read_environment(void)
+{
     extern char **environ;
     for (char **entry = environ; *entry; entry++) {
         const char *equals = strchr(*entry, '=');
@@ -164,13 +168,9 @@ bool fakedev_read_environment(void) {
     return true;
 }
 
-void fakedev_set_active(void) {
-    atomic_store(&active, true);
-}
+void fakedev_set_active(void) { atomic_store(&active, true); }
 
-bool clattn_fakedev_active(void) {
-    return atomic_load(&active);
-}
+bool clattn_fakedev_active(void) { return atomic_load(&active); }
 
 /* ---- Failures to inject --------------------------------------------------------------------- */
 
@@ -189,7 +189,8 @@ static struct rule rules[MAX_RULES];
 static atomic_size_t rule_count; /* atomic, so that begin() need not lock where there are none */
 static _Atomic(uint64_t) injected_failures;
 
-static int find_call(const char *name, size_t length) {
+static int find_call(const char *name, size_t length)
+{
     for (int call = 0; call < CALL_COUNT; call++)
         if (strlen(call_names[call]) == length && strncmp(call_names[call], name, length) == 0)
             return call;
@@ -197,7 +198,8 @@ static int find_call(const char *name, size_t length) {
 }
 
 /* Reads one spec and gives where it ends; NULL if it is malformed. */
-static const char *parse_rule(const char *spec, struct rule *rule) {
+static const char *parse_rule(const char *spec, struct rule *rule)
+{
     *rule = (struct rule){0};
     size_t length = strcspn(spec, ":");
     rule->call = length == 1 && *spec == '*' ? ANY_CALL : find_call(spec, length);
@@ -223,7 +225,8 @@ static const char *parse_rule(const char *spec, struct rule *rule) {
     return end;
 }
 
-bool clattn_fakedev_fail(const char *specs) {
+bool clattn_fakedev_fail(const char *specs)
+{
     struct rule parsed[MAX_RULES] = {{0}};
     size_t count = 0;
     const char *at = specs ? specs : "";
@@ -241,17 +244,18 @@ bool clattn_fakedev_fail(const char *specs) {
     return true;
 }
 
-static bool gives_back(const char *name) {
+static bool gives_back(const char *name)
+{
     return strncmp(name, "clRelease", strlen("clRelease")) == 0 || strstr(name, "SVMFree");
 }
 
-static cl_int apply_rules(enum fakedev_call call) {
+static cl_int apply_rules(enum fakedev_call call)
+{
     cl_int status = CL_SUCCESS;
     pthread_mutex_lock(&lock);
     for (size_t i = 0; i < atomic_load(&rule_count); i++) {
         struct rule *rule = &rules[i];
-        bool applies =
-            rule->call == (int)call || (rule->call == ANY_CALL && !gives_back(call_names[call]));
+        bool applies = rule->call == (int)call || (rule->call == ANY_CALL && !gives_back(call_names[call]));
         if (!applies)
             continue;
         rule->seen++;
@@ -270,20 +274,18 @@ static _Atomic(uint64_t) calls[CALL_COUNT];
 static _Atomic(uint64_t) refusals, blocking_transfers, builds_from_source, builds_from_binary,
     unknown_releases;
 
-cl_int fakedev_begin(enum fakedev_call call) {
+cl_int fakedev_begin(enum fakedev_call call)
+{
     atomic_fetch_add(&calls[call], 1);
     return atomic_load(&rule_count) ? apply_rules(call) : CL_SUCCESS;
 }
 
-void fakedev_count_refusal(void) {
-    atomic_fetch_add(&refusals, 1);
-}
+void fakedev_count_refusal(void) { atomic_fetch_add(&refusals, 1); }
 
-void fakedev_count_blocking(void) {
-    atomic_fetch_add(&blocking_transfers, 1);
-}
+void fakedev_count_blocking(void) { atomic_fetch_add(&blocking_transfers, 1); }
 
-uint64_t clattn_fakedev_calls(const char *function) {
+uint64_t clattn_fakedev_calls(const char *function)
+{
     int call = find_call(function, strlen(function));
     return call < 0 ? 0 : atomic_load(&calls[call]);
 }
@@ -297,8 +299,7 @@ struct object {
     enum fakedev_call by;
     uint64_t references;
     struct fakedev_memory memory;
-    struct object
-        *parent; /* kept in the list, if need be without a reference, while it has parts */
+    struct object *parent; /* kept in the list, if need be without a reference, while it has parts */
     uint64_t parts;
 };
 
@@ -306,23 +307,25 @@ struct object {
 static struct object *newest;
 
 static struct {
-    uint64_t live[CLATTN_FAKEDEV_KINDS], references[CLATTN_FAKEDEV_KINDS],
-        created[CLATTN_FAKEDEV_KINDS];
+    uint64_t live[CLATTN_FAKEDEV_KINDS], references[CLATTN_FAKEDEV_KINDS], created[CLATTN_FAKEDEV_KINDS];
     uint64_t memory_now, memory_peak, host_pointer_memory_now;
 } totals;
 
-static struct object *find(enum clattn_fakedev_kind kind, const void *handle) {
+static struct object *find(enum clattn_fakedev_kind kind, const void *handle)
+{
     struct object *object = newest;
     while (object && (object->handle != handle || object->kind != kind))
         object = object->older;
     return object;
 }
 
-static uint64_t *memory_total(const struct object *object) {
+static uint64_t *memory_total(const struct object *object)
+{
     return object->memory.in_host_memory ? &totals.host_pointer_memory_now : &totals.memory_now;
 }
 
-static struct object *add(enum clattn_fakedev_kind kind, const void *handle, enum fakedev_call by) {
+static struct object *add(enum clattn_fakedev_kind kind, const void *handle, enum fakedev_call by)
+{
     struct object *object = allocate(sizeof *object);
     object->kind = kind;
     object->handle = handle;
@@ -338,7 +341,8 @@ static struct object *add(enum clattn_fakedev_kind kind, const void *handle, enu
 }
 
 /* Forgets the object if neither references nor parts hold it, and then perhaps its parent. */
-static void forget_if_unheld(struct object *object) {
+static void forget_if_unheld(struct object *object)
+{
     while (object && object->references == 0 && object->parts == 0) {
         struct object *parent = object->parent;
         *memory_total(object) -= object->memory.bytes;
@@ -356,7 +360,8 @@ static void forget_if_unheld(struct object *object) {
 }
 
 void fakedev_created(enum clattn_fakedev_kind kind, const void *handle, enum fakedev_call by,
-                     const struct fakedev_memory *memory) {
+                     const struct fakedev_memory *memory)
+{
     pthread_mutex_lock(&lock);
     struct object *object = add(kind, handle, by);
     totals.created[kind]++;
@@ -372,7 +377,8 @@ void fakedev_created(enum clattn_fakedev_kind kind, const void *handle, enum fak
     pthread_mutex_unlock(&lock);
 }
 
-void fakedev_retained(enum clattn_fakedev_kind kind, const void *handle, enum fakedev_call by) {
+void fakedev_retained(enum clattn_fakedev_kind kind, const void *handle, enum fakedev_call by)
+{
     pthread_mutex_lock(&lock);
     struct object *object = find(kind, handle);
     if (object && object->references > 0) {
@@ -384,7 +390,8 @@ void fakedev_retained(enum clattn_fakedev_kind kind, const void *handle, enum fa
     pthread_mutex_unlock(&lock);
 }
 
-void fakedev_released(enum clattn_fakedev_kind kind, const void *handle) {
+void fakedev_released(enum clattn_fakedev_kind kind, const void *handle)
+{
     pthread_mutex_lock(&lock);
     struct object *object = find(kind, handle);
     if (object && object->references > 0) {
@@ -399,7 +406,8 @@ void fakedev_released(enum clattn_fakedev_kind kind, const void *handle) {
     pthread_mutex_unlock(&lock);
 }
 
-void fakedev_count_build(const void *program) {
+void fakedev_count_build(const void *program)
+{
     pthread_mutex_lock(&lock);
     const struct object *object = find(CLATTN_FAKEDEV_PROGRAM, program);
     bool binary = object && object->by == CALL_clCreateProgramWithBinary;
@@ -409,7 +417,8 @@ void fakedev_count_build(const void *program) {
 
 /* ---- Counters and report -------------------------------------------------------------------- */
 
-void clattn_fakedev_counters(struct clattn_fakedev_counters *out) {
+void clattn_fakedev_counters(struct clattn_fakedev_counters *out)
+{
     pthread_mutex_lock(&lock);
     memcpy(out->live, totals.live, sizeof out->live);
     memcpy(out->references, totals.references, sizeof out->references);
@@ -431,7 +440,8 @@ void clattn_fakedev_counters(struct clattn_fakedev_counters *out) {
     out->unknown_releases = atomic_load(&unknown_releases);
 }
 
-void clattn_fakedev_reset(void) {
+void clattn_fakedev_reset(void)
+{
     pthread_mutex_lock(&lock);
     memset(totals.created, 0, sizeof totals.created);
     totals.memory_peak = totals.memory_now;
@@ -446,19 +456,21 @@ void clattn_fakedev_reset(void) {
     atomic_store(&unknown_releases, 0);
 }
 
-static void write_number(FILE *file, const char *key, uint64_t number) {
+static void write_number(FILE *file, const char *key, uint64_t number)
+{
     fprintf(file, "  \"%s\": %" PRIu64 ",\n", key, number);
 }
 
-static void write_kinds(FILE *file, const char *key, const uint64_t *numbers_of_kinds) {
+static void write_kinds(FILE *file, const char *key, const uint64_t *numbers_of_kinds)
+{
     fprintf(file, "  \"%s\": {", key);
     for (int kind = 0; kind < CLATTN_FAKEDEV_KINDS; kind++)
-        fprintf(file, "%s\"%s\": %" PRIu64, kind ? ", " : "", kind_names[kind],
-                numbers_of_kinds[kind]);
+        fprintf(file, "%s\"%s\": %" PRIu64, kind ? ", " : "", kind_names[kind], numbers_of_kinds[kind]);
     fprintf(file, "},\n");
 }
 
-static void write_calls(FILE *file) {
+static void write_calls(FILE *file)
+{
     const char *separator = "";
     fprintf(file, "  \"calls\": {");
     for (int call = 0; call < CALL_COUNT; call++) {
@@ -471,14 +483,15 @@ static void write_calls(FILE *file) {
     fprintf(file, "\n  },\n");
 }
 
-static void write_objects(FILE *file) {
+static void write_objects(FILE *file)
+{
     const char *separator = "";
     fprintf(file, "  \"objects\": [");
     pthread_mutex_lock(&lock);
     for (const struct object *object = newest; object; object = object->older) {
         fprintf(file,
-                "%s\n    {\"kind\": \"%s\", \"by\": \"%s\", \"references\": %" PRIu64
-                ", \"bytes\": %" PRIu64 "}",
+                "%s\n    {\"kind\": \"%s\", \"by\": \"%s\", \"references\": %" PRIu64 ", \"bytes\": %" PRIu64
+                "}",
                 separator, kind_names[object->kind], call_names[object->by], object->references,
                 object->memory.bytes);
         separator = ",";
@@ -487,7 +500,8 @@ static void write_objects(FILE *file) {
     fprintf(file, "\n  ]\n");
 }
 
-bool clattn_fakedev_report(const char *path) {
+bool clattn_fakedev_report(const char *path)
+{
     if (!path)
         path = fakedev_text(FAKE_REPORT);
     if (!path)
@@ -522,7 +536,8 @@ bool clattn_fakedev_report(const char *path) {
 }
 
 /* A destructor, not atexit: it runs after handlers in which a program may release its objects. */
-__attribute__((destructor)) static void report_at_exit(void) {
+__attribute__((destructor)) static void report_at_exit(void)
+{
     if (clattn_fakedev_active() && fakedev_text(FAKE_REPORT))
         clattn_fakedev_report(NULL);
 }

@@ -18,24 +18,24 @@ enum fakedev_call {
 
 /* The environment table, without its CLATTN_FAKE_ prefix: X(name, form). README.md says what each
  * means. CLATTN_FAKE_FAIL is not here: it is a command, not a value. */
-#define FAKEDEV_SETTINGS(X)                                                                        \
-    X(LOCAL_MEM, NUMBER)                                                                           \
-    X(LOCAL_MEM_TYPE, LOCAL_MEM_TYPE_WORD)                                                         \
-    X(WORK_GROUP, NUMBER)                                                                          \
-    X(KERNEL_WORK_GROUP, NUMBER)                                                                   \
-    X(WORK_GROUP_MULTIPLE, NUMBER)                                                                 \
-    X(COMPUTE_UNITS, NUMBER)                                                                       \
-    X(VECTOR_WIDTH, NUMBER)                                                                        \
-    X(GLOBAL_MEM, NUMBER)                                                                          \
-    X(MAX_ALLOC, NUMBER)                                                                           \
-    X(TYPE, DEVICE_TYPE_WORD)                                                                      \
-    X(NAME, TEXT)                                                                                  \
-    X(VENDOR, TEXT)                                                                                \
-    X(VENDOR_ID, NUMBER)                                                                           \
-    X(DRIVER, TEXT)                                                                                \
-    X(VERSION, TEXT)                                                                               \
-    X(OPENCL_C_VERSION, TEXT)                                                                      \
-    X(EXTENSIONS, TEXT)                                                                            \
+#define FAKEDEV_SETTINGS(X)                \
+    X(LOCAL_MEM, NUMBER)                   \
+    X(LOCAL_MEM_TYPE, LOCAL_MEM_TYPE_WORD) \
+    X(WORK_GROUP, NUMBER)                  \
+    X(KERNEL_WORK_GROUP, NUMBER)           \
+    X(WORK_GROUP_MULTIPLE, NUMBER)         \
+    X(COMPUTE_UNITS, NUMBER)               \
+    X(VECTOR_WIDTH, NUMBER)                \
+    X(GLOBAL_MEM, NUMBER)                  \
+    X(MAX_ALLOC, NUMBER)                   \
+    X(TYPE, DEVICE_TYPE_WORD)              \
+    X(NAME, TEXT)                          \
+    X(VENDOR, TEXT)                        \
+    X(VENDOR_ID, NUMBER)                   \
+    X(DRIVER, TEXT)                        \
+    X(VERSION, TEXT)                       \
+    X(OPENCL_C_VERSION, TEXT)              \
+    X(EXTENSIONS, TEXT)                    \
     X(REPORT, TEXT)
 
 enum fakedev_setting {

@@ -59,17 +59,20 @@ static cl_program program;
 static cl_mem out;
 static struct clattn_fakedev_counters at_begin;
 
-static struct clattn_fakedev_counters counters(void) {
+static struct clattn_fakedev_counters counters(void)
+{
     struct clattn_fakedev_counters now;
     clattn_fakedev_counters(&now);
     return now;
 }
 
-static void fake(const char *variable, const char *value) {
+static void fake(const char *variable, const char *value)
+{
     assert_true(clattn_fakedev_set(variable, value));
 }
 
-static int begin(void **state) {
+static int begin(void **state)
+{
     (void)state;
     cl_int status;
     const char *text = source;
@@ -87,7 +90,8 @@ static int begin(void **state) {
     return 0;
 }
 
-static int end(void **state) {
+static int end(void **state)
+{
     (void)state;
     static const char *const variables[] = {
         "LOCAL_MEM",
@@ -131,7 +135,8 @@ static int end(void **state) {
 }
 
 /* A kernel whose first argument is `out`. */
-static cl_kernel make_kernel(const char *name) {
+static cl_kernel make_kernel(const char *name)
+{
     cl_int status;
     cl_kernel kernel = clCreateKernel(program, name, &status);
     assert_int_equal(status, CL_SUCCESS);
@@ -140,22 +145,24 @@ static cl_kernel make_kernel(const char *name) {
 }
 
 /* Launches ITEMS items in groups of `local`, 0 leaving it to the driver. */
-static cl_int launch(cl_kernel kernel, size_t local) {
+static cl_int launch(cl_kernel kernel, size_t local)
+{
     const size_t global = ITEMS;
-    cl_int status = clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &global, local ? &local : NULL,
-                                           0, NULL, NULL);
+    cl_int status =
+        clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &global, local ? &local : NULL, 0, NULL, NULL);
     return status ? status : clFinish(queue);
 }
 
-static cl_int first_result(void) {
+static cl_int first_result(void)
+{
     cl_int result;
-    assert_int_equal(
-        clEnqueueReadBuffer(queue, out, CL_TRUE, 0, sizeof result, &result, 0, NULL, NULL),
-        CL_SUCCESS);
+    assert_int_equal(clEnqueueReadBuffer(queue, out, CL_TRUE, 0, sizeof result, &result, 0, NULL, NULL),
+                     CL_SUCCESS);
     return result;
 }
 
-static void assert_text(cl_device_info info, const char *expected) {
+static void assert_text(cl_device_info info, const char *expected)
+{
     char text[256];
     size_t size;
     assert_int_equal(clGetDeviceInfo(device, info, 0, NULL, &size), CL_SUCCESS);
@@ -166,7 +173,8 @@ static void assert_text(cl_device_info info, const char *expected) {
 }
 
 /* A fact that is an integer of `size` bytes. */
-static uint64_t device_number(cl_device_info info, size_t size) {
+static uint64_t device_number(cl_device_info info, size_t size)
+{
     unsigned char bytes[sizeof(uint64_t)] = {0};
     size_t given;
     uint64_t number = 0;
@@ -177,17 +185,19 @@ static uint64_t device_number(cl_device_info info, size_t size) {
     return number;
 }
 
-static size_t kernel_group_size(cl_kernel kernel) {
+static size_t kernel_group_size(cl_kernel kernel)
+{
     size_t size;
-    assert_int_equal(clGetKernelWorkGroupInfo(kernel, device, CL_KERNEL_WORK_GROUP_SIZE,
-                                              sizeof size, &size, NULL),
-                     CL_SUCCESS);
+    assert_int_equal(
+        clGetKernelWorkGroupInfo(kernel, device, CL_KERNEL_WORK_GROUP_SIZE, sizeof size, &size, NULL),
+        CL_SUCCESS);
     return size;
 }
 
 /* ---- Facts ---------------------------------------------------------------------------------- */
 
-static void test_facts(void **state) {
+static void test_facts(void **state)
+{
     (void)state;
     fake("CLATTN_FAKE_NAME", "gfx1100");
     fake("CLATTN_FAKE_VENDOR", "Advanced Micro Devices, Inc.");
@@ -219,9 +229,8 @@ static void test_facts(void **state) {
     assert_int_equal(device_number(CL_DEVICE_MAX_MEM_ALLOC_SIZE, sizeof(cl_ulong)), 100000);
 
     size_t sizes[3];
-    assert_int_equal(
-        clGetDeviceInfo(device, CL_DEVICE_MAX_WORK_ITEM_SIZES, sizeof sizes, sizes, NULL),
-        CL_SUCCESS);
+    assert_int_equal(clGetDeviceInfo(device, CL_DEVICE_MAX_WORK_ITEM_SIZES, sizeof sizes, sizes, NULL),
+                     CL_SUCCESS);
     for (int i = 0; i < 3; i++)
         assert_in_range(sizes[i], 1, 256);
 
@@ -232,7 +241,8 @@ static void test_facts(void **state) {
     assert_string_not_equal(name, "gfx1100");
 }
 
-static void test_versions(void **state) {
+static void test_versions(void **state)
+{
     (void)state;
     cl_version version;
     cl_name_version list[32];
@@ -244,9 +254,8 @@ static void test_versions(void **state) {
     assert_in_range(size / sizeof *list, 1, 2);
     for (size_t i = 0; i < size / sizeof *list; i++)
         assert_true(list[i].version <= CL_MAKE_VERSION(1, 1, 0));
-    assert_int_equal(
-        clGetDeviceInfo(device, CL_DEVICE_NUMERIC_VERSION, sizeof version, &version, NULL),
-        CL_SUCCESS);
+    assert_int_equal(clGetDeviceInfo(device, CL_DEVICE_NUMERIC_VERSION, sizeof version, &version, NULL),
+                     CL_SUCCESS);
     assert_int_equal(version, CL_MAKE_VERSION(1, 2, 0));
 
     assert_int_equal(clBuildProgram(program, 1, &device, "-cl-std=CL1.2", NULL, NULL),
@@ -255,7 +264,8 @@ static void test_versions(void **state) {
     assert_int_equal(counters().refusals, 1);
 }
 
-static void test_extensions(void **state) {
+static void test_extensions(void **state)
+{
     (void)state;
     cl_name_version list[8];
     size_t size;
@@ -264,9 +274,8 @@ static void test_extensions(void **state) {
     assert_int_equal(device_number(CL_DEVICE_DOUBLE_FP_CONFIG, sizeof(cl_device_fp_config)), 0);
     assert_int_equal(device_number(CL_DEVICE_HALF_FP_CONFIG, sizeof(cl_device_fp_config)), 0);
     assert_int_equal(device_number(CL_DEVICE_NATIVE_VECTOR_WIDTH_DOUBLE, sizeof(cl_uint)), 0);
-    assert_int_equal(
-        clGetDeviceInfo(device, CL_DEVICE_EXTENSIONS_WITH_VERSION, sizeof list, list, &size),
-        CL_SUCCESS);
+    assert_int_equal(clGetDeviceInfo(device, CL_DEVICE_EXTENSIONS_WITH_VERSION, sizeof list, list, &size),
+                     CL_SUCCESS);
     assert_int_equal(size, 2 * sizeof *list);
     assert_string_equal(list[0].name, "cl_khr_fp16_lookalike");
     assert_string_equal(list[1].name, "cl_khr_subgroups");
@@ -275,12 +284,14 @@ static void test_extensions(void **state) {
     assert_text(CL_DEVICE_EXTENSIONS, "");
 }
 
-static cl_int find_devices(cl_device_type type, cl_uint *count) {
+static cl_int find_devices(cl_device_type type, cl_uint *count)
+{
     cl_device_id devices[16];
     return clGetDeviceIDs(platform, type, 16, devices, count);
 }
 
-static void assert_device_type(const char *word, cl_device_type type, cl_device_type other) {
+static void assert_device_type(const char *word, cl_device_type type, cl_device_type other)
+{
     cl_uint all, count;
     fake("CLATTN_FAKE_TYPE", NULL);
     assert_int_equal(find_devices(CL_DEVICE_TYPE_ALL, &all), CL_SUCCESS);
@@ -297,8 +308,7 @@ static void assert_device_type(const char *word, cl_device_type type, cl_device_
     cl_device_type told = device_number(CL_DEVICE_TYPE, sizeof told);
     assert_true(told == type || told == (type | CL_DEVICE_TYPE_DEFAULT));
 
-    const cl_context_properties properties[] = {CL_CONTEXT_PLATFORM,
-                                                (cl_context_properties)platform, 0};
+    const cl_context_properties properties[] = {CL_CONTEXT_PLATFORM, (cl_context_properties)platform, 0};
     cl_int status;
     cl_context made = clCreateContextFromType(properties, type, NULL, NULL, &status);
     assert_int_equal(status, CL_SUCCESS);
@@ -307,7 +317,8 @@ static void assert_device_type(const char *word, cl_device_type type, cl_device_
     assert_int_equal(status, CL_DEVICE_NOT_FOUND);
 }
 
-static void test_device_type(void **state) {
+static void test_device_type(void **state)
+{
     (void)state;
     assert_device_type("gpu", CL_DEVICE_TYPE_GPU, CL_DEVICE_TYPE_CPU);
     assert_device_type("cpu", CL_DEVICE_TYPE_CPU, CL_DEVICE_TYPE_GPU);
@@ -316,7 +327,8 @@ static void test_device_type(void **state) {
 
 /* ---- Limits --------------------------------------------------------------------------------- */
 
-static void test_local_memory_of_variable(void **state) {
+static void test_local_memory_of_variable(void **state)
+{
     (void)state;
     cl_kernel kernel = make_kernel("with_variable");
     fake("CLATTN_FAKE_LOCAL_MEM", "4096");
@@ -328,7 +340,8 @@ static void test_local_memory_of_variable(void **state) {
     clReleaseKernel(kernel);
 }
 
-static void test_local_memory_of_argument(void **state) {
+static void test_local_memory_of_argument(void **state)
+{
     (void)state;
     cl_kernel kernel = make_kernel("with_argument");
     fake("CLATTN_FAKE_LOCAL_MEM", "16384");
@@ -344,7 +357,8 @@ static void test_local_memory_of_argument(void **state) {
     clReleaseKernel(kernel);
 }
 
-static void test_work_group(void **state) {
+static void test_work_group(void **state)
+{
     (void)state;
     cl_kernel kernel = make_kernel("plain");
     fake("CLATTN_FAKE_WORK_GROUP", "128");
@@ -380,15 +394,15 @@ static void test_work_group(void **state) {
 
     size_t multiple;
     fake("CLATTN_FAKE_WORK_GROUP_MULTIPLE", "64");
-    assert_int_equal(clGetKernelWorkGroupInfo(kernel, device,
-                                              CL_KERNEL_PREFERRED_WORK_GROUP_SIZE_MULTIPLE,
+    assert_int_equal(clGetKernelWorkGroupInfo(kernel, device, CL_KERNEL_PREFERRED_WORK_GROUP_SIZE_MULTIPLE,
                                               sizeof multiple, &multiple, NULL),
                      CL_SUCCESS);
     assert_int_equal(multiple, 64);
     clReleaseKernel(kernel);
 }
 
-static void test_memory_limits(void **state) {
+static void test_memory_limits(void **state)
+{
     (void)state;
     cl_int status;
     fake("CLATTN_FAKE_MAX_ALLOC", "65536");
@@ -407,7 +421,8 @@ static void test_memory_limits(void **state) {
 
 /* ---- Accounting ----------------------------------------------------------------------------- */
 
-static void test_memory(void **state) {
+static void test_memory(void **state)
+{
     (void)state;
     cl_int status;
     char host[512];
@@ -446,7 +461,8 @@ static void test_memory(void **state) {
     assert_int_equal(counters().memory_peak, base);
 }
 
-static void test_svm(void **state) {
+static void test_svm(void **state)
+{
     (void)state;
     const uint64_t base = counters().memory_now;
     void *memory = clSVMAlloc(context, CL_MEM_READ_WRITE, 10000, 0);
@@ -467,7 +483,8 @@ static void test_svm(void **state) {
     assert_int_equal(counters().unknown_releases, 0);
 }
 
-static void test_references(void **state) {
+static void test_references(void **state)
+{
     (void)state;
     assert_int_equal(clRetainMemObject(out), CL_SUCCESS);
     assert_int_equal(clRetainContext(context), CL_SUCCESS);
@@ -490,7 +507,8 @@ static void test_references(void **state) {
     assert_int_equal(counters().unknown_releases, 1);
 }
 
-static void test_events(void **state) {
+static void test_events(void **state)
+{
     (void)state;
     const cl_int zero = 0;
     const size_t global = ITEMS;
@@ -500,21 +518,18 @@ static void test_events(void **state) {
     assert_int_equal(
         clEnqueueFillBuffer(queue, out, &zero, sizeof zero, 0, ITEMS * sizeof zero, 0, NULL, &fill),
         CL_SUCCESS);
-    assert_int_equal(
-        clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &global, NULL, 1, &fill, &launched),
-        CL_SUCCESS);
+    assert_int_equal(clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &global, NULL, 1, &fill, &launched),
+                     CL_SUCCESS);
     assert_int_equal(clEnqueueMarkerWithWaitList(queue, 1, &launched, &marker), CL_SUCCESS);
-    assert_int_equal(
-        clEnqueueReadBuffer(queue, out, CL_FALSE, 0, sizeof value, &value, 1, &marker, &read),
-        CL_SUCCESS);
+    assert_int_equal(clEnqueueReadBuffer(queue, out, CL_FALSE, 0, sizeof value, &value, 1, &marker, &read),
+                     CL_SUCCESS);
     user = clCreateUserEvent(context, &status);
     assert_int_equal(status, CL_SUCCESS);
     assert_int_equal(clSetUserEventStatus(user, CL_COMPLETE), CL_SUCCESS);
     assert_int_equal(counters().live[CLATTN_FAKEDEV_EVENT], 5);
     assert_int_equal(counters().blocking_transfers, 0);
 
-    void *mapped =
-        clEnqueueMapBuffer(queue, out, CL_TRUE, CL_MAP_READ, 0, 4, 0, NULL, NULL, &status);
+    void *mapped = clEnqueueMapBuffer(queue, out, CL_TRUE, CL_MAP_READ, 0, 4, 0, NULL, NULL, &status);
     assert_int_equal(status, CL_SUCCESS);
     assert_int_equal(clEnqueueUnmapMemObject(queue, out, mapped, 0, NULL, NULL), CL_SUCCESS);
     assert_int_equal(clFlush(queue), CL_SUCCESS);
@@ -536,7 +551,8 @@ static void test_events(void **state) {
     clReleaseKernel(kernel);
 }
 
-static void test_builds(void **state) {
+static void test_builds(void **state)
+{
     (void)state;
     cl_int status;
     size_t size;
@@ -549,8 +565,7 @@ static void test_builds(void **state) {
                      CL_SUCCESS);
 
     const unsigned char *bytes = binary;
-    cl_program loaded =
-        clCreateProgramWithBinary(context, 1, &device, &size, &bytes, NULL, &status);
+    cl_program loaded = clCreateProgramWithBinary(context, 1, &device, &size, &bytes, NULL, &status);
     assert_int_equal(status, CL_SUCCESS);
     assert_int_equal(clBuildProgram(loaded, 1, &device, "", NULL, NULL), CL_SUCCESS);
     assert_int_equal(counters().builds_from_source, 1);
@@ -573,7 +588,8 @@ static void test_builds(void **state) {
     assert_int_equal(counters().created[CLATTN_FAKEDEV_KERNEL], 5);
 }
 
-static void *create_and_release(void *unused) {
+static void *create_and_release(void *unused)
+{
     (void)unused;
     for (int i = 0; i < 500; i++) {
         cl_mem buffer = clCreateBuffer(context, 0, 64, NULL, NULL);
@@ -586,7 +602,8 @@ static void *create_and_release(void *unused) {
     return NULL;
 }
 
-static void test_threads(void **state) {
+static void test_threads(void **state)
+{
     (void)state;
     enum { THREADS = 4 };
     pthread_t threads[THREADS];
@@ -602,7 +619,8 @@ static void test_threads(void **state) {
     assert_int_equal(counters().unknown_releases, 0);
 }
 
-static void test_report(void **state) {
+static void test_report(void **state)
+{
     (void)state;
     char text[8192];
     const char *path = "fakedev_test_report.json";
@@ -627,7 +645,8 @@ static void test_report(void **state) {
 
 /* ---- Failure injection ---------------------------------------------------------------------- */
 
-static void test_failure(void **state) {
+static void test_failure(void **state)
+{
     (void)state;
     cl_int status;
     assert_true(clattn_fakedev_fail("clCreateKernel:2:-6"));
@@ -658,7 +677,8 @@ static void test_failure(void **state) {
 }
 
 /* One row per function that a library like ours calls: fails, and did nothing. */
-static void test_each_function_fails(void **state) {
+static void test_each_function_fails(void **state)
+{
     (void)state;
     const size_t global = ITEMS, size = 1;
     const cl_buffer_region region = {.origin = 0, .size = 4};
@@ -672,16 +692,16 @@ static void test_each_function_fails(void **state) {
     cl_event done = clCreateUserEvent(context, &status);
     const struct clattn_fakedev_counters before = counters();
 
-#define FAILS(function, ...)                                                                       \
-    do {                                                                                           \
-        assert_true(clattn_fakedev_fail(#function ":1:-5"));                                       \
-        assert_int_equal(function(__VA_ARGS__), CL_OUT_OF_RESOURCES);                              \
+#define FAILS(function, ...)                                          \
+    do {                                                              \
+        assert_true(clattn_fakedev_fail(#function ":1:-5"));          \
+        assert_int_equal(function(__VA_ARGS__), CL_OUT_OF_RESOURCES); \
     } while (0)
-#define GIVES_NULL(function, ...)                                                                  \
-    do {                                                                                           \
-        assert_true(clattn_fakedev_fail(#function ":1:-5"));                                       \
-        assert_null(function(__VA_ARGS__, &status));                                               \
-        assert_int_equal(status, CL_OUT_OF_RESOURCES);                                             \
+#define GIVES_NULL(function, ...)                            \
+    do {                                                     \
+        assert_true(clattn_fakedev_fail(#function ":1:-5")); \
+        assert_null(function(__VA_ARGS__, &status));         \
+        assert_int_equal(status, CL_OUT_OF_RESOURCES);       \
     } while (0)
 
     GIVES_NULL(clCreateContext, NULL, 1, &device, NULL, NULL);
@@ -756,7 +776,8 @@ static void test_each_function_fails(void **state) {
 
 /* Something like an operation of a library: cleans up whatever goes wrong. Releases nothing twice.
  */
-static cl_int operation(void) {
+static cl_int operation(void)
+{
     cl_int status;
     cl_kernel kernel = NULL;
     cl_event event = NULL;
@@ -780,7 +801,8 @@ static cl_int operation(void) {
 }
 
 /* The way to test a library: fail its 1st, 2nd, ... call, until it makes no more calls. */
-static void test_sweep(void **state) {
+static void test_sweep(void **state)
+{
     (void)state;
     const struct clattn_fakedev_counters before = counters();
     int n = 0;
@@ -804,7 +826,8 @@ static void test_sweep(void **state) {
     assert_int_equal(clFinish(queue), CL_SUCCESS);
 }
 
-static void test_bad_settings(void **state) {
+static void test_bad_settings(void **state)
+{
     (void)state;
     static const char *const bad_specs[] = {
         "clCreateKernel",       "clCreateKernel:1",     "clCreateKernel:0:-6",
@@ -821,8 +844,7 @@ static void test_bad_settings(void **state) {
     assert_false(clattn_fakedev_set("CLATTN_FAKE_LOCAL_MEM", "0"));
     assert_false(clattn_fakedev_set("CLATTN_FAKE_LOCAL_MEM", "-1"));
     assert_false(clattn_fakedev_set("CLATTN_FAKE_LOCAL_MEM", "32k"));
-    assert_false(
-        clattn_fakedev_set("CLATTN_FAKE_TYPE", "local")); /* a word, but of another variable */
+    assert_false(clattn_fakedev_set("CLATTN_FAKE_TYPE", "local")); /* a word, but of another variable */
 
     /* None of them changed anything. */
     assert_int_equal(clFinish(queue), CL_INVALID_COMMAND_QUEUE);
@@ -831,7 +853,8 @@ static void test_bad_settings(void **state) {
 
 /* ---- Programs of their own ------------------------------------------------------------------ */
 
-static void test_environment(void **state) {
+static void test_environment(void **state)
+{
     (void)state;
     cl_int status;
     assert_text(CL_DEVICE_NAME, "tiny");
@@ -846,7 +869,8 @@ static void test_environment(void **state) {
     clReleaseKernel(kernel);
 }
 
-static int leak(void) {
+static int leak(void)
+{
     context = clCreateContext(NULL, 1, &device, NULL, NULL, NULL);
     cl_mem buffer = clCreateBuffer(context, 0, 4096, NULL, NULL);
     clRetainMemObject(buffer);
@@ -854,7 +878,8 @@ static int leak(void) {
     return EXIT_SUCCESS;
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char **argv)
+{
     const char *what = argc > 1 ? argv[1] : "";
     if (clGetPlatformIDs(1, &platform, NULL) != CL_SUCCESS ||
         clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 1, &device, NULL) != CL_SUCCESS) {

@@ -12,20 +12,23 @@
 enum { LIMIT = CLATTN_MAX_LENGTH };
 
 /* The definition, in numbers that cannot overflow. */
-static int sees(int64_t row, int64_t key, int64_t kv_len, int64_t band_begin, int64_t band_end) {
+static int sees(int64_t row, int64_t key, int64_t kv_len, int64_t band_begin, int64_t band_end)
+{
     return key >= 0 && key < kv_len && key >= row + band_begin && key < row + band_end;
 }
 
 enum { KV = 6, ROWS = 5, BAND = 9 };
 
-#define FOR_EACH_SMALL_CASE(kv_len, band_begin, band_end)                                          \
-    for (int kv_len = 0; kv_len <= KV; kv_len++)                                                   \
-        for (int band_begin = -BAND; band_begin <= BAND; band_begin++)                             \
+#define FOR_EACH_SMALL_CASE(kv_len, band_begin, band_end)              \
+    for (int kv_len = 0; kv_len <= KV; kv_len++)                       \
+        for (int band_begin = -BAND; band_begin <= BAND; band_begin++) \
             for (int band_end = -BAND; band_end <= BAND; band_end++)
 
-static void test_keys_of_row(void **state) {
+static void test_keys_of_row(void **state)
+{
     (void)state;
-    FOR_EACH_SMALL_CASE(kv_len, band_begin, band_end) {
+    FOR_EACH_SMALL_CASE(kv_len, band_begin, band_end)
+    {
         for (int row = 0; row < ROWS; row++) {
             const key_range keys = keys_of_row(row, kv_len, band_begin, band_end);
             for (int key = -2; key < KV + 2; key++)
@@ -39,9 +42,11 @@ static void test_keys_of_row(void **state) {
 
 /* The range of several rows is exactly the union of theirs: no needed key is left out, no other one
  * is read. */
-static void test_keys_of_rows(void **state) {
+static void test_keys_of_rows(void **state)
+{
     (void)state;
-    FOR_EACH_SMALL_CASE(kv_len, band_begin, band_end) {
+    FOR_EACH_SMALL_CASE(kv_len, band_begin, band_end)
+    {
         for (int first = 0; first < ROWS; first++)
             for (int last = first; last < ROWS; last++) {
                 const key_range keys = keys_of_rows(first, last, kv_len, band_begin, band_end);
@@ -55,9 +60,11 @@ static void test_keys_of_rows(void **state) {
     }
 }
 
-static void test_tile_is_full(void **state) {
+static void test_tile_is_full(void **state)
+{
     (void)state;
-    FOR_EACH_SMALL_CASE(kv_len, band_begin, band_end) {
+    FOR_EACH_SMALL_CASE(kv_len, band_begin, band_end)
+    {
         for (int first_row = 0; first_row < ROWS; first_row++)
             for (int last_row = first_row; last_row < ROWS; last_row++)
                 for (int first_key = 0; first_key < KV; first_key++)
@@ -66,23 +73,23 @@ static void test_tile_is_full(void **state) {
                         for (int row = first_row; row <= last_row; row++)
                             for (int key = first_key; key <= last_key; key++)
                                 full &= sees(row, key, kv_len, band_begin, band_end);
-                        assert_int_equal(tile_is_full(first_row, last_row, first_key, last_key,
-                                                      kv_len, band_begin, band_end),
+                        assert_int_equal(tile_is_full(first_row, last_row, first_key, last_key, kv_len,
+                                                      band_begin, band_end),
                                          full);
                     }
     }
 }
 
 /* Lengths, rows and bands near 0 and near the limits, in every combination. */
-static void test_at_the_limits(void **state) {
+static void test_at_the_limits(void **state)
+{
     static const int lengths[] = {0, 1, 2, LIMIT / 2, LIMIT - 1, LIMIT};
     static const int rows[] = {0, 1, LIMIT / 2, LIMIT - 2, LIMIT - 1};
-    static const int bands[] = {-LIMIT, -LIMIT + 1, -LIMIT / 2, -1,   0,
-                                1,      LIMIT / 2,  LIMIT - 1,  LIMIT};
+    static const int bands[] = {-LIMIT, -LIMIT + 1, -LIMIT / 2, -1, 0, 1, LIMIT / 2, LIMIT - 1, LIMIT};
     (void)state;
-#define EACH(item, list)                                                                           \
-    size_t item = 0;                                                                               \
-    item < sizeof list / sizeof *list;                                                             \
+#define EACH(item, list)               \
+    size_t item = 0;                   \
+    item < sizeof list / sizeof *list; \
     item++
     for (EACH(n, lengths))
         for (EACH(i, rows))
@@ -93,23 +100,21 @@ static void test_at_the_limits(void **state) {
                     const key_range keys = keys_of_row(rows[i], lengths[n], bands[l], bands[r]);
                     /* The ends themselves and their neighbours tell a range. */
                     const int64_t probes[] = {
-                        0,         1,          row + begin - 1, row + begin, row + end - 1,
-                        row + end, kv_len - 1, kv_len};
+                        0, 1, row + begin - 1, row + begin, row + end - 1, row + end, kv_len - 1, kv_len};
                     for (EACH(p, probes)) {
                         const int64_t key = probes[p];
                         assert_int_equal(key >= keys.begin && key < keys.end,
                                          sees(row, key, kv_len, begin, end));
                         if (key < 0 || key >= LIMIT)
                             continue;
-                        assert_int_equal(tile_is_full(rows[i], rows[i], (int)key, (int)key,
-                                                      lengths[n], bands[l], bands[r]),
+                        assert_int_equal(tile_is_full(rows[i], rows[i], (int)key, (int)key, lengths[n],
+                                                      bands[l], bands[r]),
                                          sees(row, key, kv_len, begin, end));
                     }
                     for (EACH(j, rows)) {
                         if (rows[j] < rows[i])
                             continue;
-                        const key_range all =
-                            keys_of_rows(rows[i], rows[j], lengths[n], bands[l], bands[r]);
+                        const key_range all = keys_of_rows(rows[i], rows[j], lengths[n], bands[l], bands[r]);
                         const key_range last = keys_of_row(rows[j], lengths[n], bands[l], bands[r]);
                         if (end <= begin) {
                             assert_true(all.end <= all.begin);
@@ -122,7 +127,8 @@ static void test_at_the_limits(void **state) {
 #undef EACH
 }
 
-int main(void) {
+int main(void)
+{
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_keys_of_row),
         cmocka_unit_test(test_keys_of_rows),

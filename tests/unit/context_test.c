@@ -13,14 +13,16 @@ static log_record log_ = LOG_RECORD_INIT;
 
 /* A refused creation gives no object. */
 static void expect_no_context(cl_context cl, cl_device_id id, const clattn_context_options *options,
-                              clattn_status expected, const char *says) {
+                              clattn_status expected, const char *says)
+{
     clattn_context *context = (clattn_context *)&context;
     const clattn_status status = clattn_context_create(&context, cl, id, options);
     assert_null(context);
     expect_refusal(&log_, status, expected, says);
 }
 
-static void test_arguments(void **state) {
+static void test_arguments(void **state)
+{
     const clattn_context_options options = options_with(&log_);
     (void)state;
     expect_refusal(&log_, clattn_context_create(NULL, device.context, device.id, &options),
@@ -31,7 +33,8 @@ static void test_arguments(void **state) {
                       "clattn_context_create|device is NULL");
 }
 
-static void test_device_of_another_context(void **state) {
+static void test_device_of_another_context(void **state)
+{
     const clattn_context_options options = options_with(&log_);
     const cl_device_id other = second_device();
     (void)state;
@@ -41,18 +44,21 @@ static void test_device_of_another_context(void **state) {
                       "clattn_context_create|device|one of the context's devices");
 }
 
-static void *allocate(void *user, size_t size, size_t alignment) {
+static void *allocate(void *user, size_t size, size_t alignment)
+{
     (void)user;
     (void)alignment;
     return malloc(size);
 }
 
-static void release(void *user, void *memory) {
+static void release(void *user, void *memory)
+{
     (void)user;
     free(memory);
 }
 
-static size_t load(void *user, const char *key, void *data, size_t capacity) {
+static size_t load(void *user, const char *key, void *data, size_t capacity)
+{
     (void)user;
     (void)key;
     (void)data;
@@ -60,14 +66,16 @@ static size_t load(void *user, const char *key, void *data, size_t capacity) {
     return 0;
 }
 
-static void store(void *user, const char *key, const void *data, size_t size) {
+static void store(void *user, const char *key, const void *data, size_t size)
+{
     (void)user;
     (void)key;
     (void)data;
     (void)size;
 }
 
-static void test_half_given_hooks(void **state) {
+static void test_half_given_hooks(void **state)
+{
     (void)state;
     clattn_context_options options = options_with(&log_);
     options.allocator.allocate = allocate;
@@ -95,7 +103,8 @@ typedef struct newer_options {
     unsigned char tail[24];
 } newer_options;
 
-static void test_struct_too_small(void **state) {
+static void test_struct_too_small(void **state)
+{
     static const uint32_t sizes[] = {0, 4, sizeof(clattn_context_options) - 1};
     (void)state;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
@@ -105,12 +114,12 @@ static void test_struct_too_small(void **state) {
         assert_int_equal(clattn_context_create(&context, device.context, device.id, &options),
                          CLATTN_INVALID_ARGUMENT);
         assert_null(context);
-        assert_int_equal(log_.errors,
-                         0); /* the callback may lie beyond the struct: it is not called */
+        assert_int_equal(log_.errors, 0); /* the callback may lie beyond the struct: it is not called */
     }
 }
 
-static void test_struct_with_a_tail(void **state) {
+static void test_struct_with_a_tail(void **state)
+{
     newer_options options;
     (void)state;
     for (size_t i = 0; i < sizeof options.tail; i++) {
@@ -129,11 +138,13 @@ static void test_struct_with_a_tail(void **state) {
 
 /* ---- get_proc ---- */
 
-static void *find_all_but(void *user, const char *name) {
+static void *find_all_but(void *user, const char *name)
+{
     return strcmp(name, user) == 0 ? NULL : (void *)&log_; /* never called: creation is refused */
 }
 
-static void test_missing_function(void **state) {
+static void test_missing_function(void **state)
+{
     clattn_context_options options = options_with(&log_);
     char function[] = "clEnqueueNDRangeKernel";
     (void)state;
@@ -148,14 +159,16 @@ typedef struct finder {
     int found;
 } finder;
 
-static void *find_in_loader(void *user, const char *name) {
+static void *find_in_loader(void *user, const char *name)
+{
     finder *self = user;
     self->found++;
     return dlsym(self->loader, name);
 }
 
 /* Every function comes from get_proc where there is one. */
-static void test_functions_come_from_get_proc(void **state) {
+static void test_functions_come_from_get_proc(void **state)
+{
     clattn_context_options options = options_with(&log_);
     finder finder = {dlopen("libOpenCL.so.1", RTLD_NOW), 0};
     clattn_plan_desc desc = small_desc(0);
@@ -178,7 +191,8 @@ static void test_functions_come_from_get_proc(void **state) {
 
 /* ---- Defaults ---- */
 
-static void test_options_may_be_missing_or_zero(void **state) {
+static void test_options_may_be_missing_or_zero(void **state)
+{
     clattn_context_options zero;
     (void)state;
     clattn_context_release(context_with(NULL));
@@ -188,7 +202,8 @@ static void test_options_may_be_missing_or_zero(void **state) {
 }
 
 /* At the default level, a context is created in silence and errors are heard. */
-static void test_default_log_level(void **state) {
+static void test_default_log_level(void **state)
+{
     clattn_context_options options = options_with(&log_);
     clattn_plan_desc desc = small_desc(0);
     clattn_plan *plan = NULL;
@@ -197,13 +212,13 @@ static void test_default_log_level(void **state) {
     clattn_context *context = context_with(&options);
     assert_string_equal(log_.all, "");
     desc.phase = 5;
-    expect_refusal(&log_, clattn_plan_create(&plan, context, &desc), CLATTN_INVALID_ARGUMENT,
-                   "phase = 5");
+    expect_refusal(&log_, clattn_plan_create(&plan, context, &desc), CLATTN_INVALID_ARGUMENT, "phase = 5");
     clattn_context_release(context);
 }
 
 /* Each level has its messages; those above the chosen one are not made. */
-static void test_log_levels(void **state) {
+static void test_log_levels(void **state)
+{
     clattn_plan_desc desc = small_desc(0);
     attention_call call;
     (void)state;
@@ -225,7 +240,8 @@ static void test_log_levels(void **state) {
 }
 
 /* A context holds the cl_context: the caller's reference may go first. */
-static void test_context_is_retained(void **state) {
+static void test_context_is_retained(void **state)
+{
     cl_int code;
     struct clattn_fakedev_counters before, after;
     (void)state;
@@ -247,7 +263,8 @@ static void test_context_is_retained(void **state) {
 
 /* ---- The directory cache ---- */
 
-static void test_directory_cache_refusals(void **state) {
+static void test_directory_cache_refusals(void **state)
+{
     clattn_cache_hooks hooks;
     char directory[] = "/tmp/clattn-test-XXXXXX";
     char path[200];
@@ -279,13 +296,15 @@ static void test_directory_cache_refusals(void **state) {
     assert_int_equal(rmdir(directory), 0);
 }
 
-static int clear_log(void **state) {
+static int clear_log(void **state)
+{
     (void)state;
     log_clear(&log_);
     return 0;
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char **argv)
+{
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_arguments, clear_log),
         cmocka_unit_test_setup(test_device_of_another_context, clear_log),

@@ -19,7 +19,8 @@ static clattn_plan_desc desc;
 /* ---- The directory's content ---- */
 
 /* Calls `visit` with each file's path; returns how many there are. */
-static int for_each_file(void (*visit)(const char *path)) {
+static int for_each_file(void (*visit)(const char *path))
+{
     int files = 0;
     DIR *open_directory = opendir(directory);
     assert_non_null(open_directory);
@@ -38,37 +39,40 @@ static int for_each_file(void (*visit)(const char *path)) {
 
 static char found[512];
 
-static void remember(const char *path) {
-    snprintf(found, sizeof found, "%s", path);
-}
+static void remember(const char *path) { snprintf(found, sizeof found, "%s", path); }
 
 /* The path of the only file; it is a whole entry, not a temporary one. */
-static const char *only_file(void) {
+static const char *only_file(void)
+{
     assert_int_equal(for_each_file(remember), 1);
     assert_non_null(strstr(found, ".clattn"));
     assert_null(strstr(found, ".tmp"));
     return found;
 }
 
-static void drop(const char *path) {
+static void drop(const char *path)
+{
     if (remove(path) != 0)
         fail_msg("cannot remove %s", path);
 }
 
-static int empty_directory(void **state) {
+static int empty_directory(void **state)
+{
     (void)state;
     for_each_file(drop);
     return 0;
 }
 
-static void write_file(const char *path, const void *data, size_t size) {
+static void write_file(const char *path, const void *data, size_t size)
+{
     FILE *file = fopen(path, "wb");
     assert_non_null(file);
     assert_int_equal(fwrite(data, 1, size, file), size);
     assert_int_equal(fclose(file), 0);
 }
 
-static unsigned char *read_file(const char *path, size_t *size) {
+static unsigned char *read_file(const char *path, size_t *size)
+{
     FILE *file = fopen(path, "rb");
     assert_non_null(file);
     assert_int_equal(fseek(file, 0, SEEK_END), 0);
@@ -84,7 +88,8 @@ static unsigned char *read_file(const char *path, size_t *size) {
 /* ---- Use ---- */
 
 /* A context over the directory makes a plan and a call. 0: something failed. Asserts nothing. */
-static int use(const char *path, const clattn_plan_desc *wanted) {
+static int use(const char *path, const clattn_plan_desc *wanted)
+{
     attention_call call;
     clattn_context_options options = CLATTN_CONTEXT_OPTIONS_INIT;
     clattn_context *context = NULL;
@@ -105,7 +110,8 @@ static int use(const char *path, const clattn_plan_desc *wanted) {
 }
 
 /* Uses the directory; the number of sources that were built. */
-static uint64_t builds_of_use(const char *path, const clattn_plan_desc *wanted) {
+static uint64_t builds_of_use(const char *path, const clattn_plan_desc *wanted)
+{
     struct clattn_fakedev_counters counters;
     clattn_fakedev_reset();
     assert_true(use(path, wanted));
@@ -113,7 +119,8 @@ static uint64_t builds_of_use(const char *path, const clattn_plan_desc *wanted) 
     return counters.builds_from_source;
 }
 
-static void test_found_again(void **state) {
+static void test_found_again(void **state)
+{
     (void)state;
     assert_int_equal(builds_of_use(directory, &desc), 1);
     only_file();
@@ -124,14 +131,16 @@ static void test_found_again(void **state) {
 /* ---- Whatever may lie there ---- */
 
 /* With these bytes as the entry: rebuilt, and stored whole again. */
-static void expect_rebuild(const char *path, const void *bytes, size_t size) {
+static void expect_rebuild(const char *path, const void *bytes, size_t size)
+{
     write_file(path, bytes, size);
     assert_int_equal(builds_of_use(directory, &desc), 1);
     assert_int_equal(builds_of_use(directory, &desc), 0);
     only_file();
 }
 
-static void test_damaged_files(void **state) {
+static void test_damaged_files(void **state)
+{
     char path[512];
     size_t size;
     (void)state;
@@ -151,7 +160,8 @@ static void test_damaged_files(void **state) {
 }
 
 /* One program's entry under another's name. */
-static void test_foreign_file(void **state) {
+static void test_foreign_file(void **state)
+{
     char path[512];
     size_t size;
     const clattn_plan_desc other = small_desc(CLATTN_FEATURE_SOFTCAP);
@@ -166,7 +176,8 @@ static void test_foreign_file(void **state) {
 }
 
 /* A directory where the entry should be can be neither read nor replaced: built each time. */
-static void test_directory_for_a_file(void **state) {
+static void test_directory_for_a_file(void **state)
+{
     char path[512];
     (void)state;
     assert_int_equal(builds_of_use(directory, &desc), 1);
@@ -179,7 +190,8 @@ static void test_directory_for_a_file(void **state) {
 }
 
 /* /proc/self takes no files, not even from root. */
-static void test_unwritable_directory(void **state) {
+static void test_unwritable_directory(void **state)
+{
     struct stat info;
     (void)state;
     if (stat("/proc/self", &info) != 0)
@@ -188,7 +200,8 @@ static void test_unwritable_directory(void **state) {
     assert_int_equal(builds_of_use("/proc/self", &desc), 1);
 }
 
-static void test_directory_that_goes_away(void **state) {
+static void test_directory_that_goes_away(void **state)
+{
     clattn_context_options options = options_with(NULL);
     attention_call call;
     char path[100];
@@ -209,7 +222,8 @@ static void test_directory_that_goes_away(void **state) {
 
 /* ---- Sharing ---- */
 
-static void *use_from_thread(void *user) {
+static void *use_from_thread(void *user)
+{
     int *right = user;
     *right = 1;
     for (int i = 0; i < 4; i++)
@@ -217,7 +231,8 @@ static void *use_from_thread(void *user) {
     return NULL;
 }
 
-static void test_threads_share_it(void **state) {
+static void test_threads_share_it(void **state)
+{
     pthread_t threads[THREADS];
     int right[THREADS];
     (void)state;
@@ -234,7 +249,8 @@ static void test_threads_share_it(void **state) {
 /* Forked before the first OpenCL call of this process: drivers do not survive a fork. */
 static int processes_failed;
 
-static void run_processes(void) {
+static void run_processes(void)
+{
     pid_t children[PROCESSES];
     for (int i = 0; i < PROCESSES; i++) {
         children[i] = fork();
@@ -248,26 +264,28 @@ static void run_processes(void) {
     }
     for (int i = 0; i < PROCESSES; i++) {
         int status = 1;
-        processes_failed += children[i] < 0 || waitpid(children[i], &status, 0) < 0 ||
-                            !WIFEXITED(status) ||
+        processes_failed += children[i] < 0 || waitpid(children[i], &status, 0) < 0 || !WIFEXITED(status) ||
                             (WEXITSTATUS(status) != 0 && WEXITSTATUS(status) != 77);
     }
 }
 
-static void test_processes_shared_it(void **state) {
+static void test_processes_shared_it(void **state)
+{
     (void)state;
     assert_int_equal(processes_failed, 0);
     only_file();
     assert_int_equal(builds_of_use(directory, &desc), 0);
 }
 
-static int close_all(void **state) {
+static int close_all(void **state)
+{
     empty_directory(state);
     rmdir(directory);
     return fixture_close(state);
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char **argv)
+{
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_processes_shared_it), /* first: the files are theirs */
         cmocka_unit_test_setup(test_found_again, empty_directory),

@@ -19,13 +19,14 @@ enum { WHOLE, SINGLE, SOME, CUTS };
 static clattn_context *contexts[CUTS];
 static clattn_plan *plans[CUTS];
 
-static int open_all(void **state) {
+static int open_all(void **state)
+{
     static const uint64_t most_work[CUTS] = {0, 1, 1024 * (KV_LEN + 1) * 32};
     cl_int code;
     if (fixture_open(state) != 0)
         return -1;
-    out_of_order = clCreateCommandQueue(device.context, device.id,
-                                        CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, &code);
+    out_of_order =
+        clCreateCommandQueue(device.context, device.id, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, &code);
     if (code != CL_SUCCESS)
         return -1;
     desc = small_desc(CLATTN_FEATURE_LSE | CLATTN_FEATURE_CAUSAL);
@@ -39,7 +40,8 @@ static int open_all(void **state) {
     return 0;
 }
 
-static int close_all(void **state) {
+static int close_all(void **state)
+{
     call_close(&call);
     for (int i = 0; i < CUTS; i++) {
         clattn_plan_release(plans[i]);
@@ -49,23 +51,25 @@ static int close_all(void **state) {
     return fixture_close(state);
 }
 
-static cl_event user_event(void) {
+static cl_event user_event(void)
+{
     cl_int code;
     cl_event event = clCreateUserEvent(device.context, &code);
     assert_int_equal(code, CL_SUCCESS);
     return event;
 }
 
-static void set_and_release(cl_event event) {
+static void set_and_release(cl_event event)
+{
     assert_int_equal(clSetUserEventStatus(event, CL_COMPLETE), CL_SUCCESS);
     assert_int_equal(clReleaseEvent(event), CL_SUCCESS);
 }
 
 static cl_event enqueue(clattn_plan *plan, cl_command_queue queue, const clattn_forward_args *args,
-                        cl_uint num_wait, const cl_event *wait) {
+                        cl_uint num_wait, const cl_event *wait)
+{
     cl_event event = NULL;
-    assert_int_equal(clattn_enqueue_forward(plan, queue, args, num_wait, wait, &event),
-                     CLATTN_SUCCESS);
+    assert_int_equal(clattn_enqueue_forward(plan, queue, args, num_wait, wait, &event), CLATTN_SUCCESS);
     assert_non_null(event);
     return event;
 }
@@ -73,14 +77,16 @@ static cl_event enqueue(clattn_plan *plan, cl_command_queue queue, const clattn_
 /* ---- Order ---- */
 
 /* A queue apart, for looking while the one under test is held up. */
-static cl_command_queue onlooker(void) {
+static cl_command_queue onlooker(void)
+{
     cl_int code;
     cl_command_queue queue = clCreateCommandQueue(device.context, device.id, 0, &code);
     assert_int_equal(code, CL_SUCCESS);
     return queue;
 }
 
-static void check_wait_list(clattn_plan *plan, cl_command_queue queue) {
+static void check_wait_list(clattn_plan *plan, cl_command_queue queue)
+{
     cl_command_queue look = onlooker();
     cl_event gates[2] = {user_event(), user_event()};
     assert_true(call_poison(&call, look));
@@ -96,7 +102,8 @@ static void check_wait_list(clattn_plan *plan, cl_command_queue queue) {
     clReleaseCommandQueue(look);
 }
 
-static void test_wait_list(void **state) {
+static void test_wait_list(void **state)
+{
     (void)state;
     for (int i = 0; i < CUTS; i++) {
         check_wait_list(plans[i], device.queue);
@@ -105,7 +112,8 @@ static void test_wait_list(void **state) {
 }
 
 /* The second call reads what the first writes, and only its event says so. */
-static void test_events_chain_calls(void **state) {
+static void test_events_chain_calls(void **state)
+{
     (void)state;
     for (int i = 0; i < CUTS; i++) {
         attention_call second;
@@ -130,7 +138,8 @@ static void test_events_chain_calls(void **state) {
 }
 
 /* In-order queues need no events. */
-static void test_in_order_queue_keeps_order(void **state) {
+static void test_in_order_queue_keeps_order(void **state)
+{
     attention_call second;
     (void)state;
     call_open(&second, device.context, &desc, BATCH, Q_LEN, KV_LEN, 2);
@@ -140,9 +149,8 @@ static void test_in_order_queue_keeps_order(void **state) {
         assert_true(call_poison(&call, device.queue));
         assert_int_equal(clattn_enqueue_forward(plans[i], device.queue, &call.args, 0, NULL, NULL),
                          CLATTN_SUCCESS);
-        assert_int_equal(
-            clattn_enqueue_forward(plans[i], device.queue, &second.args, 0, NULL, NULL),
-            CLATTN_SUCCESS);
+        assert_int_equal(clattn_enqueue_forward(plans[i], device.queue, &second.args, 0, NULL, NULL),
+                         CLATTN_SUCCESS);
         float *first_o = call_outputs(&call, device.queue);
         memcpy(second.q, first_o, call.o_count * sizeof *first_o);
         free(first_o);
@@ -155,7 +163,8 @@ static void test_in_order_queue_keeps_order(void **state) {
 /* ---- Events ---- */
 
 /* Every event but the returned one is let go; that one is the caller's alone. */
-static void test_events_are_not_leaked(void **state) {
+static void test_events_are_not_leaked(void **state)
+{
     (void)state;
     for (int i = 0; i < CUTS; i++) {
         struct clattn_fakedev_counters before, during, after;
@@ -175,18 +184,19 @@ static void test_events_are_not_leaked(void **state) {
 
 /* ---- Nothing to do ---- */
 
-static void check_empty(const clattn_forward_args *args, cl_command_queue queue) {
+static void check_empty(const clattn_forward_args *args, cl_command_queue queue)
+{
     cl_event gate = user_event();
     cl_event event = enqueue(plans[WHOLE], queue, args, 1, &gate);
     assert_false(event_is_complete(event));
     set_and_release(gate);
     event_finish(event);
     event_finish(enqueue(plans[WHOLE], queue, args, 0, NULL));
-    assert_int_equal(clattn_enqueue_forward(plans[WHOLE], queue, args, 0, NULL, NULL),
-                     CLATTN_SUCCESS);
+    assert_int_equal(clattn_enqueue_forward(plans[WHOLE], queue, args, 0, NULL, NULL), CLATTN_SUCCESS);
 }
 
-static void test_empty_calls(void **state) {
+static void test_empty_calls(void **state)
+{
     clattn_forward_args empty = CLATTN_FORWARD_ARGS_INIT;
     (void)state;
     clattn_fakedev_reset();
@@ -206,7 +216,8 @@ static void test_empty_calls(void **state) {
 }
 
 /* Rows without keys are written: o = 0, lse = -inf. k and v may be missing. */
-static void test_no_keys(void **state) {
+static void test_no_keys(void **state)
+{
     attention_call keyless;
     (void)state;
     call_open(&keyless, device.context, &desc, BATCH, Q_LEN, 0, 1);
@@ -222,7 +233,8 @@ static void test_no_keys(void **state) {
 
 /* ---- Launches ---- */
 
-static void test_cut_calls_give_the_same_bits(void **state) {
+static void test_cut_calls_give_the_same_bits(void **state)
+{
     struct clattn_fakedev_counters counters;
     uint64_t launches[CUTS];
     float *outputs[CUTS];
@@ -233,8 +245,7 @@ static void test_cut_calls_give_the_same_bits(void **state) {
         clattn_fakedev_counters(&counters);
         launches[i] = counters.launches;
         outputs[i] = call_outputs(&call, device.queue);
-        assert_memory_equal(outputs[i], outputs[WHOLE],
-                            (call.o_count + call.lse_count) * sizeof *outputs[i]);
+        assert_memory_equal(outputs[i], outputs[WHOLE], (call.o_count + call.lse_count) * sizeof *outputs[i]);
     }
     assert_int_equal(launches[WHOLE], 1);
     assert_in_range(launches[SOME], 2, launches[SINGLE] - 1);
@@ -242,7 +253,8 @@ static void test_cut_calls_give_the_same_bits(void **state) {
         free(outputs[i]);
 }
 
-static void test_same_bits_run_after_run(void **state) {
+static void test_same_bits_run_after_run(void **state)
+{
     float *first = NULL;
     (void)state;
     for (int i = 0; i < 5; i++) {
@@ -260,7 +272,8 @@ static void test_same_bits_run_after_run(void **state) {
 
 /* ---- Nothing hidden ---- */
 
-static void test_enqueue_does_nothing_else(void **state) {
+static void test_enqueue_does_nothing_else(void **state)
+{
     static const char *const forbidden[] = {"clFinish",
                                             "clFlush",
                                             "clWaitForEvents",
@@ -285,7 +298,8 @@ static void test_enqueue_does_nothing_else(void **state) {
     }
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char **argv)
+{
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_wait_list),
         cmocka_unit_test(test_events_chain_calls),

@@ -16,7 +16,8 @@ static log_record log_ = LOG_RECORD_INIT;
 /* ---- Failing each call ---- */
 
 /* Of what does not depend on the path, once is enough. */
-static void skip_on_portable(void) {
+static void skip_on_portable(void)
+{
     if (device.path == CLATTN_PATH_PORTABLE)
         skip();
 }
@@ -28,11 +29,10 @@ static const char *const functions[] = {
 #undef NAME
 };
 
-static int is_release(const char *function) {
-    return strncmp(function, "clRelease", 9) == 0;
-}
+static int is_release(const char *function) { return strncmp(function, "clRelease", 9) == 0; }
 
-static struct clattn_fakedev_counters counters_now(void) {
+static struct clattn_fakedev_counters counters_now(void)
+{
     struct clattn_fakedev_counters counters;
     clattn_fakedev_counters(&counters);
     return counters;
@@ -46,7 +46,8 @@ typedef int (*tolerance)(const char *function, int nth);
 
 /* Fails `function` at its 1st, 2nd, ... call until the operation makes no such call any more.
  * Returns how many failures there were. */
-static int sweep_function(const char *function, operation run, tolerance may_succeed) {
+static int sweep_function(const char *function, operation run, tolerance may_succeed)
+{
     for (int nth = 1;; nth++) {
         char spec[80];
         const struct clattn_fakedev_counters before = counters_now();
@@ -79,7 +80,8 @@ static int sweep_function(const char *function, operation run, tolerance may_suc
     }
 }
 
-static int sweep(operation run, tolerance may_succeed) {
+static int sweep(operation run, tolerance may_succeed)
+{
     int failures = 0;
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
         failures += sweep_function(functions[i], run, may_succeed);
@@ -88,25 +90,26 @@ static int sweep(operation run, tolerance may_succeed) {
 
 /* ---- Context ---- */
 
-static clattn_status open_context(void) {
+static clattn_status open_context(void)
+{
     const clattn_context_options options = options_with(&log_);
     clattn_context *context = (clattn_context *)&context;
-    const clattn_status status =
-        clattn_context_create(&context, device.context, device.id, &options);
+    const clattn_status status = clattn_context_create(&context, device.context, device.id, &options);
     assert_true((context != NULL) == (status == CLATTN_SUCCESS));
     clattn_context_release(context);
     return status;
 }
 
 /* The platform's name only names things, and work-item sizes are found out otherwise. */
-static int context_tolerance(const char *function, int nth) {
+static int context_tolerance(const char *function, int nth)
+{
     enum { WORK_ITEM_SIZES = 5, PLATFORM = 14 }; /* in the order of src/device.c */
     return strcmp(function, "clGetPlatformInfo") == 0 ||
-           (strcmp(function, "clGetDeviceInfo") == 0 &&
-            (nth == WORK_ITEM_SIZES || nth == PLATFORM));
+           (strcmp(function, "clGetDeviceInfo") == 0 && (nth == WORK_ITEM_SIZES || nth == PLATFORM));
 }
 
-static void test_context_create(void **state) {
+static void test_context_create(void **state)
+{
     (void)state;
     assert_in_range(sweep(open_context, context_tolerance), 15, 60);
     assert_int_equal(open_context(), CLATTN_SUCCESS);
@@ -117,7 +120,8 @@ static void test_context_create(void **state) {
 static clattn_context *context;
 static clattn_plan_desc desc;
 
-static clattn_status open_plan(void) {
+static clattn_status open_plan(void)
+{
     const clattn_context_options options = options_with(&log_);
     clattn_plan *plan = (clattn_plan *)&plan;
     context = context_with(&options);
@@ -137,24 +141,26 @@ static clattn_status open_plan(void) {
 }
 
 /* Of these functions the first calls are clattn_context_create's, which has its own test. */
-static int made_by_context_create(const char *function) {
-    static const char *const its_own[] = {
-        "clGetContextInfo", "clGetDeviceInfo", "clGetPlatformInfo",
-        "clRetainContext",  "clRetainDevice",  "clCreateCommandQueue",
-        "clReleaseContext", "clReleaseDevice", "clReleaseCommandQueue"};
+static int made_by_context_create(const char *function)
+{
+    static const char *const its_own[] = {"clGetContextInfo", "clGetDeviceInfo", "clGetPlatformInfo",
+                                          "clRetainContext",  "clRetainDevice",  "clCreateCommandQueue",
+                                          "clReleaseContext", "clReleaseDevice", "clReleaseCommandQueue"};
     for (size_t i = 0; i < sizeof its_own / sizeof *its_own; i++)
         if (strcmp(function, its_own[i]) == 0)
             return 1;
     return 0;
 }
 
-static int none(const char *function, int nth) {
+static int none(const char *function, int nth)
+{
     (void)function;
     (void)nth;
     return 0;
 }
 
-static void test_plan_create(void **state) {
+static void test_plan_create(void **state)
+{
     int failures = 0;
     (void)state;
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
@@ -170,7 +176,8 @@ static struct {
     size_t size;
 } entry;
 
-static size_t load(void *user, const char *key, void *data, size_t capacity) {
+static size_t load(void *user, const char *key, void *data, size_t capacity)
+{
     (void)user;
     (void)key;
     if (capacity > 0)
@@ -178,7 +185,8 @@ static size_t load(void *user, const char *key, void *data, size_t capacity) {
     return entry.size;
 }
 
-static void store(void *user, const char *key, const void *data, size_t size) {
+static void store(void *user, const char *key, const void *data, size_t size)
+{
     (void)user;
     (void)key;
     free(entry.data);
@@ -188,14 +196,16 @@ static void store(void *user, const char *key, const void *data, size_t size) {
     entry.size = size;
 }
 
-static clattn_context_options options_with_cache(void) {
+static clattn_context_options options_with_cache(void)
+{
     clattn_context_options options = options_with(&log_);
     options.cache.load = load;
     options.cache.store = store;
     return options;
 }
 
-static clattn_status open_plan_with_cache(void) {
+static clattn_status open_plan_with_cache(void)
+{
     const clattn_context_options options = options_with_cache();
     clattn_plan *plan = NULL;
     context = context_with(&options);
@@ -206,13 +216,15 @@ static clattn_status open_plan_with_cache(void) {
 }
 
 /* A cached binary that fails in any way is rebuilt from source: no error of the call. */
-static int any(const char *function, int nth) {
+static int any(const char *function, int nth)
+{
     (void)function;
     (void)nth;
     return 1;
 }
 
-static void test_plan_create_from_cache(void **state) {
+static void test_plan_create_from_cache(void **state)
+{
     int failures = 0;
     (void)state;
     skip_on_portable();
@@ -224,13 +236,15 @@ static void test_plan_create_from_cache(void **state) {
     assert_in_range(failures, 10, 120);
 }
 
-static clattn_status open_plan_and_store(void) {
+static clattn_status open_plan_and_store(void)
+{
     entry.size = 0;
     return open_plan_with_cache();
 }
 
 /* What cannot be stored is no error either. */
-static void test_store_fails(void **state) {
+static void test_store_fails(void **state)
+{
     (void)state;
     skip_on_portable();
     assert_in_range(sweep_function("clGetProgramInfo", open_plan_and_store, any), 3, 10);
@@ -238,7 +252,8 @@ static void test_store_fails(void **state) {
 
 /* ---- Builds that fail for good ---- */
 
-static void test_build_failure(void **state) {
+static void test_build_failure(void **state)
+{
     const clattn_context_options options = options_with(&log_);
     clattn_plan *plan = NULL;
     char text[1024];
@@ -282,10 +297,10 @@ static void test_build_failure(void **state) {
 static clattn_plan *plan;
 static attention_call call;
 
-static clattn_status enqueue(void) {
+static clattn_status enqueue(void)
+{
     cl_event event = NULL;
-    const clattn_status status =
-        clattn_enqueue_forward(plan, device.queue, &call.args, 0, NULL, &event);
+    const clattn_status status = clattn_enqueue_forward(plan, device.queue, &call.args, 0, NULL, &event);
     assert_true((event != NULL) == (status == CLATTN_SUCCESS));
     assert_true(clattn_fakedev_fail(NULL)); /* what follows is not the library's */
     if (event != NULL)
@@ -293,7 +308,8 @@ static clattn_status enqueue(void) {
     return status;
 }
 
-static clattn_status enqueue_nothing(void) {
+static clattn_status enqueue_nothing(void)
+{
     const clattn_forward_args args = call.args;
     call.args.q_len = 0;
     const clattn_status status = enqueue();
@@ -303,19 +319,23 @@ static clattn_status enqueue_nothing(void) {
 
 /* Each tensor's size must be known. A path with a kernel for aligned rows then asks for the
  * buffers' flags, and takes the other kernel if it gets no answer. */
-static int asks_beyond_sizes(const char *function, int nth, int tensors) {
+static int asks_beyond_sizes(const char *function, int nth, int tensors)
+{
     return strcmp(function, "clGetMemObjectInfo") == 0 && nth > tensors;
 }
 
-static int enqueue_tolerance(const char *function, int nth) {
+static int enqueue_tolerance(const char *function, int nth)
+{
     return asks_beyond_sizes(function, nth, 5); /* q, k, v, o, lse */
 }
 
-static int nothing_tolerance(const char *function, int nth) {
+static int nothing_tolerance(const char *function, int nth)
+{
     return asks_beyond_sizes(function, nth, 2); /* k, v: the others have no elements */
 }
 
-static void check_enqueue(uint64_t max_work_per_launch, int least_failures) {
+static void check_enqueue(uint64_t max_work_per_launch, int least_failures)
+{
     clattn_context_options options = options_with(&log_);
     options.max_work_per_launch = max_work_per_launch;
     context = context_with(&options);
@@ -329,13 +349,15 @@ static void check_enqueue(uint64_t max_work_per_launch, int least_failures) {
     clattn_context_release(context);
 }
 
-static void test_enqueue(void **state) {
+static void test_enqueue(void **state)
+{
     (void)state;
     check_enqueue(0, 10);
 }
 
 /* A later launch fails when earlier ones are under way. */
-static void test_enqueue_in_pieces(void **state) {
+static void test_enqueue_in_pieces(void **state)
+{
     (void)state;
     check_enqueue(1, 20);
 }
@@ -348,7 +370,8 @@ static struct {
     int live;
 } heap;
 
-static void *allocate(void *user, size_t size, size_t alignment) {
+static void *allocate(void *user, size_t size, size_t alignment)
+{
     void *memory = NULL;
     assert_ptr_equal(user, &heap);
     assert_in_range(alignment, 1, 64);
@@ -363,7 +386,8 @@ static void *allocate(void *user, size_t size, size_t alignment) {
     return memory;
 }
 
-static void release(void *user, void *memory) {
+static void release(void *user, void *memory)
+{
     assert_ptr_equal(user, &heap);
     assert_non_null(memory);
     heap.live--;
@@ -371,7 +395,8 @@ static void release(void *user, void *memory) {
 }
 
 /* A context with two plans that share a program. */
-static clattn_status whole_life(void) {
+static clattn_status whole_life(void)
+{
     clattn_context_options options = options_with_cache();
     clattn_plan *second = NULL;
     options.allocator.user = &heap;
@@ -400,7 +425,8 @@ static clattn_status whole_life(void) {
     return status;
 }
 
-static void check_allocator(size_t stored) {
+static void check_allocator(size_t stored)
+{
     int refused = 0;
     call_open(&call, device.context, &desc, 1, 5, 9, 1);
     const struct clattn_fakedev_counters before = counters_now();
@@ -430,7 +456,8 @@ static void check_allocator(size_t stored) {
     call_close(&call);
 }
 
-static void test_allocator(void **state) {
+static void test_allocator(void **state)
+{
     (void)state;
     skip_on_portable();
     check_allocator(0);
@@ -438,19 +465,22 @@ static void test_allocator(void **state) {
     check_allocator(entry.size);
 }
 
-static int open_all(void **state) {
+static int open_all(void **state)
+{
     desc = small_desc(CLATTN_FEATURE_LSE);
     if (desc.path == CLATTN_PATH_AUTO)
         desc.path = CLATTN_PATH_CPU;
     return fixture_open(state);
 }
 
-static int close_all(void **state) {
+static int close_all(void **state)
+{
     free(entry.data);
     return fixture_close(state);
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char **argv)
+{
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_context_create),         cmocka_unit_test(test_plan_create),
         cmocka_unit_test(test_plan_create_from_cache), cmocka_unit_test(test_store_fails),

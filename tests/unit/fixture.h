@@ -42,16 +42,17 @@ typedef struct log_record {
     char all[16384]; /* what fits of all messages, one a line */
 } log_record;
 
-#define LOG_RECORD_INIT                                                                            \
-    { PTHREAD_MUTEX_INITIALIZER, 0, "", "" }
+#define LOG_RECORD_INIT                      \
+    {                                        \
+        PTHREAD_MUTEX_INITIALIZER, 0, "", "" \
+    }
 
 void log_write(void *user, int32_t level, const char *message);
 void log_clear(log_record *log);
 
 /* That the status is the expected one, and that exactly one message says why. `says` is a list of
  * texts that the message must hold, separated by '|'. */
-void expect_refusal(log_record *log, clattn_status status, clattn_status expected,
-                    const char *says);
+void expect_refusal(log_record *log, clattn_status status, clattn_status expected, const char *says);
 
 /* ---- Context and plan ---- */
 
@@ -74,8 +75,8 @@ typedef struct attention_call {
 
 /* Inputs depend on `seed`; outputs are poisoned. All tensors are dense; the scalars have defaults.
  */
-void call_open(attention_call *call, cl_context context, const clattn_plan_desc *desc, int batch,
-               int q_len, int kv_len, unsigned seed);
+void call_open(attention_call *call, cl_context context, const clattn_plan_desc *desc, int batch, int q_len,
+               int kv_len, unsigned seed);
 void call_close(attention_call *call);
 
 /* What follows asserts nothing, so that threads may use it; 0 is failure. */

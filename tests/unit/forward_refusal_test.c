@@ -20,19 +20,22 @@ static struct subject {
     attention_call call;
 } lean, full, explicit_offset;
 
-static void subject_open(struct subject *subject, uint32_t features, int32_t position_mode) {
+static void subject_open(struct subject *subject, uint32_t features, int32_t position_mode)
+{
     clattn_plan_desc desc = small_desc(features);
     desc.position_mode = position_mode;
     subject->plan = plan_with(context, &desc);
     call_open(&subject->call, device.context, &desc, BATCH, Q_LEN, KV_LEN, 1);
 }
 
-static void subject_close(struct subject *subject) {
+static void subject_close(struct subject *subject)
+{
     call_close(&subject->call);
     clattn_plan_release(subject->plan);
 }
 
-static int open_all(void **state) {
+static int open_all(void **state)
+{
     if (fixture_open(state) != 0)
         return -1;
     const clattn_context_options options = options_with(&log_);
@@ -46,7 +49,8 @@ static int open_all(void **state) {
     return 0;
 }
 
-static int close_all(void **state) {
+static int close_all(void **state)
+{
     subject_close(&lean);
     subject_close(&full);
     subject_close(&explicit_offset);
@@ -54,7 +58,8 @@ static int close_all(void **state) {
     return fixture_close(state);
 }
 
-static int clear_log(void **state) {
+static int clear_log(void **state)
+{
     (void)state;
     log_clear(&log_);
     return 0;
@@ -62,7 +67,8 @@ static int clear_log(void **state) {
 
 /* ---- What a refusal must look like ---- */
 
-static void expect_nothing_happened(const struct subject *subject) {
+static void expect_nothing_happened(const struct subject *subject)
+{
     struct clattn_fakedev_counters counters;
     clattn_fakedev_counters(&counters);
     assert_int_equal(counters.launches, 0);
@@ -73,26 +79,28 @@ static void expect_nothing_happened(const struct subject *subject) {
 
 static void expect_no_call(const struct subject *subject, const clattn_forward_args *args,
                            cl_command_queue queue, cl_uint num_wait, const cl_event *wait,
-                           clattn_status expected, const char *says) {
+                           clattn_status expected, const char *says)
+{
     char texts[300];
     cl_event event = (cl_event)&event;
     snprintf(texts, sizeof texts, WHERE "%s", says);
     clattn_fakedev_reset();
-    const clattn_status status =
-        clattn_enqueue_forward(subject->plan, queue, args, num_wait, wait, &event);
+    const clattn_status status = clattn_enqueue_forward(subject->plan, queue, args, num_wait, wait, &event);
     expect_refusal(&log_, status, expected, texts);
     assert_ptr_equal(event, (cl_event)&event);
     expect_nothing_happened(subject);
 }
 
 static void expect_no_args(const struct subject *subject, const clattn_forward_args *args,
-                           clattn_status expected, const char *says) {
+                           clattn_status expected, const char *says)
+{
     expect_no_call(subject, args, device.queue, 0, NULL, expected, says);
 }
 
 /* ---- Arguments and queue ---- */
 
-static void test_args_struct(void **state) {
+static void test_args_struct(void **state)
+{
     struct {
         clattn_forward_args known;
         unsigned char tail[16];
@@ -101,8 +109,7 @@ static void test_args_struct(void **state) {
     (void)state;
     expect_no_args(&lean, NULL, CLATTN_INVALID_ARGUMENT, "args is NULL");
     args.struct_size = 0;
-    expect_no_args(&lean, &args, CLATTN_INVALID_ARGUMENT,
-                   "args.struct_size = 0|expected at least 568");
+    expect_no_args(&lean, &args, CLATTN_INVALID_ARGUMENT, "args.struct_size = 0|expected at least 568");
     args.struct_size = sizeof args - 1;
     expect_no_args(&lean, &args, CLATTN_INVALID_ARGUMENT, "args.struct_size = 567|at least 568");
     args = lean.call.args;
@@ -113,8 +120,7 @@ static void test_args_struct(void **state) {
     newer.known = lean.call.args;
     newer.known.struct_size = sizeof newer;
     newer.tail[15] = 1;
-    expect_no_args(&lean, &newer.known, CLATTN_UNSUPPORTED,
-                   "args|newer header (584 bytes, 568 known");
+    expect_no_args(&lean, &newer.known, CLATTN_UNSUPPORTED, "args|newer header (584 bytes, 568 known");
     newer.tail[15] = 0;
     cl_event event = NULL;
     assert_int_equal(clattn_enqueue_forward(lean.plan, device.queue, &newer.known, 0, NULL, &event),
@@ -124,7 +130,8 @@ static void test_args_struct(void **state) {
     call_poison(&lean.call, device.queue);
 }
 
-static void test_queue(void **state) {
+static void test_queue(void **state)
+{
     cl_int code;
     (void)state;
     expect_no_call(&lean, &lean.call.args, NULL, 0, NULL, CLATTN_INVALID_ARGUMENT, "queue is NULL");
@@ -137,7 +144,8 @@ static void test_queue(void **state) {
 }
 
 /* A plan for one device of a context, a queue of the other. */
-static void test_queue_of_another_device(void **state) {
+static void test_queue_of_another_device(void **state)
+{
     const cl_device_id both[] = {device.id, second_device()};
     const clattn_context_options options = options_with(&log_);
     clattn_context *on_first = NULL;
@@ -159,7 +167,8 @@ static void test_queue_of_another_device(void **state) {
     clReleaseContext(shared);
 }
 
-static void test_wait_list(void **state) {
+static void test_wait_list(void **state)
+{
     cl_int code;
     cl_event events[2] = {clCreateUserEvent(device.context, &code), NULL};
     (void)state;
@@ -175,12 +184,13 @@ static void test_wait_list(void **state) {
 
 /* ---- Scalars ---- */
 
-static void test_lengths(void **state) {
+static void test_lengths(void **state)
+{
     clattn_forward_args args;
     (void)state;
-#define REFUSED(subject, field, value, expected, says)                                             \
-    args = (subject).call.args;                                                                    \
-    args.field = (value);                                                                          \
+#define REFUSED(subject, field, value, expected, says) \
+    args = (subject).call.args;                        \
+    args.field = (value);                              \
     expect_no_args(&(subject), &args, expected, says)
     const int64_t beyond = (int64_t)CLATTN_MAX_LENGTH + 1;
     REFUSED(lean, batch, -1, CLATTN_INVALID_ARGUMENT, "batch = -1|expected 0 to 2147483647");
@@ -188,15 +198,15 @@ static void test_lengths(void **state) {
     REFUSED(lean, batch, INT32_MAX, CLATTN_INVALID_ARGUMENT,
             "batch = 2147483647|heads_q = 2|q_len = 5|fewer than 2^31 query tiles");
     REFUSED(lean, q_len, -1, CLATTN_INVALID_ARGUMENT, "q_len = -1|expected 0 to 1073741824");
-    REFUSED(lean, q_len, beyond, CLATTN_INVALID_ARGUMENT,
-            "q_len = 1073741825|expected 0 to 1073741824");
+    REFUSED(lean, q_len, beyond, CLATTN_INVALID_ARGUMENT, "q_len = 1073741825|expected 0 to 1073741824");
     REFUSED(lean, q_len, INT64_MIN, CLATTN_INVALID_ARGUMENT, "q_len = -9223372036854775808");
     REFUSED(lean, kv_len, -1, CLATTN_INVALID_ARGUMENT, "kv_len = -1|expected 0 to 1073741824");
     REFUSED(lean, kv_len, beyond, CLATTN_INVALID_ARGUMENT, "kv_len = 1073741825");
     REFUSED(lean, kv_len, INT64_MAX, CLATTN_INVALID_ARGUMENT, "kv_len = 9223372036854775807");
 }
 
-static void test_scale_and_softcap(void **state) {
+static void test_scale_and_softcap(void **state)
+{
     clattn_forward_args args;
     (void)state;
     REFUSED(lean, scale, NAN, CLATTN_INVALID_ARGUMENT, "scale = |nan|expected a finite number");
@@ -204,29 +214,27 @@ static void test_scale_and_softcap(void **state) {
     REFUSED(lean, scale, -INFINITY, CLATTN_INVALID_ARGUMENT, "scale = -inf");
     REFUSED(lean, softcap, 1.0f, CLATTN_INVALID_ARGUMENT, "softcap = 1|expected 0|features");
     REFUSED(lean, softcap, NAN, CLATTN_INVALID_ARGUMENT, "softcap = |expected 0");
-    REFUSED(full, softcap, 0.0f, CLATTN_INVALID_ARGUMENT,
-            "softcap = 0|expected a finite number > 0");
+    REFUSED(full, softcap, 0.0f, CLATTN_INVALID_ARGUMENT, "softcap = 0|expected a finite number > 0");
     REFUSED(full, softcap, -1.0f, CLATTN_INVALID_ARGUMENT, "softcap = -1|> 0");
     REFUSED(full, softcap, NAN, CLATTN_INVALID_ARGUMENT, "softcap = |> 0");
     REFUSED(full, softcap, INFINITY, CLATTN_INVALID_ARGUMENT, "softcap = inf|finite");
 }
 
-static void test_window_and_offset(void **state) {
+static void test_window_and_offset(void **state)
+{
     clattn_forward_args args;
     (void)state;
-    REFUSED(lean, window_left, 1, CLATTN_INVALID_ARGUMENT,
-            "window = (1, 0)|expected (0, 0)|features");
+    REFUSED(lean, window_left, 1, CLATTN_INVALID_ARGUMENT, "window = (1, 0)|expected (0, 0)|features");
     REFUSED(lean, window_right, -1, CLATTN_INVALID_ARGUMENT, "window = (0, -1)|expected (0, 0)");
-    REFUSED(full, window_left, -2, CLATTN_INVALID_ARGUMENT,
-            "window = (-2, 0)|expected each >= 0, or -1");
-    REFUSED(full, window_right, INT64_MIN, CLATTN_INVALID_ARGUMENT,
-            "window = (0, -9223372036854775808)");
+    REFUSED(full, window_left, -2, CLATTN_INVALID_ARGUMENT, "window = (-2, 0)|expected each >= 0, or -1");
+    REFUSED(full, window_right, INT64_MIN, CLATTN_INVALID_ARGUMENT, "window = (0, -9223372036854775808)");
     REFUSED(lean, q_offset, 1, CLATTN_INVALID_ARGUMENT, "q_offset = 1|expected 0|not explicit");
     REFUSED(full, q_offset, -1, CLATTN_INVALID_ARGUMENT, "q_offset = -1|expected 0|not explicit");
 }
 
 /* Offsets and windows of any size have a meaning: every or no key. */
-static void test_extreme_windows_are_legal(void **state) {
+static void test_extreme_windows_are_legal(void **state)
+{
     static const int64_t numbers[] = {0, 1, INT32_MAX, INT64_MAX, -1, INT32_MIN, INT64_MIN};
     (void)state;
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
@@ -248,24 +256,12 @@ static void test_extreme_windows_are_legal(void **state) {
 
 typedef clattn_tensor *(*tensor_of)(clattn_forward_args *args);
 
-static clattn_tensor *tensor_q(clattn_forward_args *args) {
-    return &args->q;
-}
-static clattn_tensor *tensor_k(clattn_forward_args *args) {
-    return &args->k;
-}
-static clattn_tensor *tensor_v(clattn_forward_args *args) {
-    return &args->v;
-}
-static clattn_tensor *tensor_o(clattn_forward_args *args) {
-    return &args->o;
-}
-static clattn_tensor *tensor_lse(clattn_forward_args *args) {
-    return &args->lse;
-}
-static clattn_tensor *tensor_bias(clattn_forward_args *args) {
-    return &args->bias;
-}
+static clattn_tensor *tensor_q(clattn_forward_args *args) { return &args->q; }
+static clattn_tensor *tensor_k(clattn_forward_args *args) { return &args->k; }
+static clattn_tensor *tensor_v(clattn_forward_args *args) { return &args->v; }
+static clattn_tensor *tensor_o(clattn_forward_args *args) { return &args->o; }
+static clattn_tensor *tensor_lse(clattn_forward_args *args) { return &args->lse; }
+static clattn_tensor *tensor_bias(clattn_forward_args *args) { return &args->bias; }
 
 static const struct named_tensor {
     const char *name;
@@ -276,60 +272,57 @@ static const struct named_tensor {
     {"o", tensor_o, 1}, {"lse", tensor_lse, 0}, {"bias", tensor_bias, 0},
 };
 
-#define FOR_EACH_TENSOR(t)                                                                         \
-    for (const struct named_tensor *t = tensors; t < tensors + sizeof tensors / sizeof *tensors;   \
-         t++)
+#define FOR_EACH_TENSOR(t) \
+    for (const struct named_tensor *t = tensors; t < tensors + sizeof tensors / sizeof *tensors; t++)
 
 /* Changes one tensor of a good call. `words` follow the tensor's name in the message. */
-#define TENSOR_REFUSED(change, expected, words)                                                    \
-    do {                                                                                           \
-        clattn_forward_args args = full.call.args;                                                 \
-        char says[200];                                                                            \
-        t->get(&args)->change;                                                                     \
-        snprintf(says, sizeof says, "%s%s", t->name, words);                                       \
-        expect_no_args(&full, &args, expected, says);                                              \
+#define TENSOR_REFUSED(change, expected, words)              \
+    do {                                                     \
+        clattn_forward_args args = full.call.args;           \
+        char says[200];                                      \
+        t->get(&args)->change;                               \
+        snprintf(says, sizeof says, "%s%s", t->name, words); \
+        expect_no_args(&full, &args, expected, says);        \
     } while (0)
 
-static void test_each_tensor(void **state) {
+static void test_each_tensor(void **state)
+{
     (void)state;
-    FOR_EACH_TENSOR(t) {
-        TENSOR_REFUSED(mem_kind = 1, CLATTN_UNSUPPORTED,
-                       ".mem_kind = 1|expected CLATTN_MEM_BUFFER (0)");
+    FOR_EACH_TENSOR(t)
+    {
+        TENSOR_REFUSED(mem_kind = 1, CLATTN_UNSUPPORTED, ".mem_kind = 1|expected CLATTN_MEM_BUFFER (0)");
         TENSOR_REFUSED(mem_kind = -1, CLATTN_UNSUPPORTED, ".mem_kind = -1");
         TENSOR_REFUSED(reserved = 1, CLATTN_INVALID_ARGUMENT, "| reserved field that is not 0");
         TENSOR_REFUSED(reserved2[0] = 1, CLATTN_INVALID_ARGUMENT, "| reserved field that is not 0");
-        TENSOR_REFUSED(reserved2[1] = UINT64_MAX, CLATTN_INVALID_ARGUMENT,
-                       "| reserved field that is not 0");
+        TENSOR_REFUSED(reserved2[1] = UINT64_MAX, CLATTN_INVALID_ARGUMENT, "| reserved field that is not 0");
         TENSOR_REFUSED(handle = NULL, CLATTN_INVALID_ARGUMENT, ".handle is NULL|expected a cl_mem");
-        TENSOR_REFUSED(stride[0] = -1, CLATTN_INVALID_ARGUMENT,
-                       ".stride[0] (batch) = -1|expected >= 0");
-        TENSOR_REFUSED(stride[1] = -16, CLATTN_INVALID_ARGUMENT,
-                       ".stride[1] (head) = -16|expected >= 0");
+        TENSOR_REFUSED(stride[0] = -1, CLATTN_INVALID_ARGUMENT, ".stride[0] (batch) = -1|expected >= 0");
+        TENSOR_REFUSED(stride[1] = -16, CLATTN_INVALID_ARGUMENT, ".stride[1] (head) = -16|expected >= 0");
         TENSOR_REFUSED(stride[2] = INT64_MIN, CLATTN_INVALID_ARGUMENT,
                        ".stride[2] (token) = -9223372036854775808|expected >= 0");
         TENSOR_REFUSED(stride[3] = -1, CLATTN_INVALID_ARGUMENT, ".stride[3]|= -1|expected ");
         TENSOR_REFUSED(byte_offset = 2, CLATTN_INVALID_ARGUMENT,
                        ".byte_offset = 2|expected a multiple of the element size 4");
         TENSOR_REFUSED(byte_offset = UINT64_MAX - 3, CLATTN_INVALID_ARGUMENT, "");
-        TENSOR_REFUSED(stride[0] = INT64_MAX, CLATTN_INVALID_ARGUMENT,
-                       "|strides and lengths reach");
-        TENSOR_REFUSED(stride[2] = INT64_MAX / 4, CLATTN_INVALID_ARGUMENT,
-                       "|strides and lengths reach");
+        TENSOR_REFUSED(stride[0] = INT64_MAX, CLATTN_INVALID_ARGUMENT, "|strides and lengths reach");
+        TENSOR_REFUSED(stride[2] = INT64_MAX / 4, CLATTN_INVALID_ARGUMENT, "|strides and lengths reach");
         if (t->has_rows)
             TENSOR_REFUSED(stride[3] = 2, CLATTN_INVALID_ARGUMENT, ".stride[3] = 2|expected 1");
     }
 }
 
 /* One element more than the buffer has, by offset or by a stride; and the last that fits. */
-static void test_buffer_too_small(void **state) {
+static void test_buffer_too_small(void **state)
+{
     (void)state;
-    FOR_EACH_TENSOR(t) {
+    FOR_EACH_TENSOR(t)
+    {
         clattn_forward_args args = full.call.args;
         char text[200];
         size_t bytes = 0;
         clGetMemObjectInfo(t->get(&args)->handle, CL_MEM_SIZE, sizeof bytes, &bytes, NULL);
-        snprintf(text, sizeof text, ": the buffer has %u bytes|expected at least %u",
-                 (unsigned)bytes, (unsigned)bytes + 4);
+        snprintf(text, sizeof text, ": the buffer has %u bytes|expected at least %u", (unsigned)bytes,
+                 (unsigned)bytes + 4);
         TENSOR_REFUSED(byte_offset = 4, CLATTN_BUFFER_TOO_SMALL, text);
         TENSOR_REFUSED(stride[0] += 1, CLATTN_BUFFER_TOO_SMALL, text);
 
@@ -346,13 +339,14 @@ static void test_buffer_too_small(void **state) {
 }
 
 /* An output written twice in one place has no defined content. */
-static void test_output_rows_must_not_overlap(void **state) {
+static void test_output_rows_must_not_overlap(void **state)
+{
     clattn_forward_args args;
     (void)state;
-#define STRIDES(tensor, s0, s1, s2)                                                                \
-    args = full.call.args;                                                                         \
-    args.tensor.stride[0] = s0;                                                                    \
-    args.tensor.stride[1] = s1;                                                                    \
+#define STRIDES(tensor, s0, s1, s2) \
+    args = full.call.args;          \
+    args.tensor.stride[0] = s0;     \
+    args.tensor.stride[1] = s1;     \
     args.tensor.stride[2] = s2
     static const char rows[] = "|expected rows of an output not to overlap";
     static const struct {
@@ -369,14 +363,15 @@ static void test_output_rows_must_not_overlap(void **state) {
                  (int)bad[i].o[2], rows);
         expect_no_args(&full, &args, CLATTN_INVALID_ARGUMENT, text);
         STRIDES(lse, bad[i].lse[0], bad[i].lse[1], bad[i].lse[2]);
-        snprintf(text, sizeof text, "lse.stride = {%d, %d, %d}%s", (int)bad[i].lse[0],
-                 (int)bad[i].lse[1], (int)bad[i].lse[2], rows);
+        snprintf(text, sizeof text, "lse.stride = {%d, %d, %d}%s", (int)bad[i].lse[0], (int)bad[i].lse[1],
+                 (int)bad[i].lse[2], rows);
         expect_no_args(&full, &args, CLATTN_INVALID_ARGUMENT, text);
     }
 }
 
 /* Tokens outermost (BSHD), heads innermost, gaps, any stride of an axis of length 1: all legal. */
-static void test_legal_output_strides(void **state) {
+static void test_legal_output_strides(void **state)
+{
     static const struct {
         int64_t o[3], lse[3];
     } good[] = {
@@ -408,7 +403,8 @@ static void test_legal_output_strides(void **state) {
 }
 
 /* Outputs and anything else in one buffer: refused if the ranges meet, taken if they only touch. */
-static void test_overlap(void **state) {
+static void test_overlap(void **state)
+{
     const clattn_forward_args *original = &full.call.args;
     clattn_forward_args args;
     cl_int code;
@@ -425,9 +421,8 @@ static void test_overlap(void **state) {
         args.o.handle = t->get(&args)->handle = shared;
         args.o.byte_offset = 4096;
         t->get(&args)->byte_offset = 4096 - bytes + 4; /* its last element meets o's first */
-        snprintf(text, sizeof text,
-                 "output o and %s overlap in one buffer|bytes 4096 to 5376 and %u to 4100", t->name,
-                 4096 - (unsigned)bytes + 4);
+        snprintf(text, sizeof text, "output o and %s overlap in one buffer|bytes 4096 to 5376 and %u to 4100",
+                 t->name, 4096 - (unsigned)bytes + 4);
         expect_no_args(&full, &args, CLATTN_INVALID_ARGUMENT, text);
         t->get(&args)->byte_offset -= 4;
         assert_int_equal(clattn_enqueue_forward(full.plan, device.queue, &args, 0, NULL, NULL),
@@ -436,22 +431,21 @@ static void test_overlap(void **state) {
     }
     args = *original;
     args.lse.handle = args.bias.handle = shared;
-    expect_no_args(&full, &args, CLATTN_INVALID_ARGUMENT,
-                   "output lse and bias overlap in one buffer");
+    expect_no_args(&full, &args, CLATTN_INVALID_ARGUMENT, "output lse and bias overlap in one buffer");
 
     /* Inputs may share memory. */
     args = *original;
     args.v = args.k;
     args.o.handle = shared;
-    assert_int_equal(clattn_enqueue_forward(full.plan, device.queue, &args, 0, NULL, NULL),
-                     CLATTN_SUCCESS);
+    assert_int_equal(clattn_enqueue_forward(full.plan, device.queue, &args, 0, NULL, NULL), CLATTN_SUCCESS);
     clFinish(device.queue);
     clReleaseMemObject(shared);
     call_poison(&full.call, device.queue);
 }
 
 /* Features and tensors: what the plan leaves out may not come, what it names may not miss. */
-static void test_features_and_tensors(void **state) {
+static void test_features_and_tensors(void **state)
+{
     clattn_forward_args args;
     (void)state;
     REFUSED(lean, lse.handle, full.call.args.lse.handle, CLATTN_INVALID_ARGUMENT,
@@ -461,20 +455,20 @@ static void test_features_and_tensors(void **state) {
     REFUSED(lean, workspace.handle, full.call.args.bias.handle, CLATTN_INVALID_ARGUMENT,
             "workspace.handle is set|expected NULL");
     REFUSED(lean, k.handle, NULL, CLATTN_INVALID_ARGUMENT, "k.handle is NULL|expected a cl_mem");
-    REFUSED(full, lse.handle, NULL, CLATTN_INVALID_ARGUMENT,
-            "lse.handle is NULL|expected a cl_mem");
+    REFUSED(full, lse.handle, NULL, CLATTN_INVALID_ARGUMENT, "lse.handle is NULL|expected a cl_mem");
 }
 
-static void test_reserved_workspace_fields(void **state) {
+static void test_reserved_workspace_fields(void **state)
+{
     clattn_forward_args args;
     (void)state;
-    REFUSED(lean, workspace.mem_kind, 2, CLATTN_UNSUPPORTED,
-            "workspace.mem_kind = 2|CLATTN_MEM_BUFFER");
+    REFUSED(lean, workspace.mem_kind, 2, CLATTN_UNSUPPORTED, "workspace.mem_kind = 2|CLATTN_MEM_BUFFER");
     REFUSED(lean, workspace.reserved, 2, CLATTN_INVALID_ARGUMENT, "workspace|reserved");
 }
 
 /* Half types: offsets in steps of two bytes. */
-static void test_offset_of_half_types(void **state) {
+static void test_offset_of_half_types(void **state)
+{
     clattn_plan_desc desc = small_desc(0);
     clattn_forward_args args = lean.call.args;
     (void)state;
@@ -485,15 +479,15 @@ static void test_offset_of_half_types(void **state) {
     expect_no_args(&half, &args, CLATTN_INVALID_ARGUMENT,
                    "q.byte_offset = 3|expected a multiple of the element size 2");
     args.q.byte_offset = 2;
-    assert_int_equal(clattn_enqueue_forward(half.plan, device.queue, &args, 0, NULL, NULL),
-                     CLATTN_SUCCESS);
+    assert_int_equal(clattn_enqueue_forward(half.plan, device.queue, &args, 0, NULL, NULL), CLATTN_SUCCESS);
     clFinish(device.queue);
     call_poison(&lean.call, device.queue);
     clattn_plan_release(half.plan);
 }
 
 /* What is wrong stays wrong when there is nothing to compute. */
-static void test_empty_calls_are_checked_too(void **state) {
+static void test_empty_calls_are_checked_too(void **state)
+{
     clattn_forward_args args = lean.call.args;
     (void)state;
     args.q_len = 0;
@@ -506,7 +500,8 @@ static void test_empty_calls_are_checked_too(void **state) {
 
 /* ---- Workspace ---- */
 
-static void test_workspace(void **state) {
+static void test_workspace(void **state)
+{
     struct {
         clattn_bounds known;
         unsigned char tail[8];
@@ -514,15 +509,15 @@ static void test_workspace(void **state) {
     clattn_bounds bounds = CLATTN_BOUNDS_INIT;
     size_t bytes = 17;
     (void)state;
-#define SIZE_REFUSED(expected, says)                                                               \
-    expect_refusal(&log_, clattn_forward_workspace(lean.plan, &bounds, &bytes), expected,          \
-                   "clattn_forward_workspace|" says);                                              \
-    assert_int_equal(bytes, 17);                                                                   \
+#define SIZE_REFUSED(expected, says)                                                      \
+    expect_refusal(&log_, clattn_forward_workspace(lean.plan, &bounds, &bytes), expected, \
+                   "clattn_forward_workspace|" says);                                     \
+    assert_int_equal(bytes, 17);                                                          \
     bounds = (clattn_bounds)CLATTN_BOUNDS_INIT
-    expect_refusal(&log_, clattn_forward_workspace(lean.plan, NULL, &bytes),
-                   CLATTN_INVALID_ARGUMENT, "clattn_forward_workspace|bounds is NULL");
-    expect_refusal(&log_, clattn_forward_workspace(lean.plan, &bounds, NULL),
-                   CLATTN_INVALID_ARGUMENT, "clattn_forward_workspace|bytes is NULL");
+    expect_refusal(&log_, clattn_forward_workspace(lean.plan, NULL, &bytes), CLATTN_INVALID_ARGUMENT,
+                   "clattn_forward_workspace|bounds is NULL");
+    expect_refusal(&log_, clattn_forward_workspace(lean.plan, &bounds, NULL), CLATTN_INVALID_ARGUMENT,
+                   "clattn_forward_workspace|bytes is NULL");
     bounds.struct_size = 31;
     SIZE_REFUSED(CLATTN_INVALID_ARGUMENT, "bounds.struct_size = 31|at least 32");
     bounds.reserved = 1;
@@ -541,8 +536,8 @@ static void test_workspace(void **state) {
     newer.known = bounds;
     newer.known.struct_size = sizeof newer;
     newer.tail[0] = 1;
-    expect_refusal(&log_, clattn_forward_workspace(lean.plan, &newer.known, &bytes),
-                   CLATTN_UNSUPPORTED, "clattn_forward_workspace|bounds|newer header");
+    expect_refusal(&log_, clattn_forward_workspace(lean.plan, &newer.known, &bytes), CLATTN_UNSUPPORTED,
+                   "clattn_forward_workspace|bounds|newer header");
     assert_int_equal(bytes, 17);
 
     bounds.batch = 3;
@@ -551,7 +546,8 @@ static void test_workspace(void **state) {
     assert_int_equal(bytes, 0);
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char **argv)
+{
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_args_struct, clear_log),
         cmocka_unit_test_setup(test_queue, clear_log),

@@ -9,12 +9,11 @@
 
 /* A field follows the one before without a gap. The first is at 0. */
 #define FIRST(type, field) static_assert(offsetof(type, field) == 0, #type " begins with " #field)
-#define AFTER(type, before, field)                                                                 \
-    static_assert(offsetof(type, field) ==                                                         \
-                      offsetof(type, before) + sizeof(((type *)NULL)->before),                     \
+#define AFTER(type, before, field)                                                                  \
+    static_assert(offsetof(type, field) == offsetof(type, before) + sizeof(((type *)NULL)->before), \
                   #type ": a gap before " #field)
-#define LAST(type, field)                                                                          \
-    static_assert(sizeof(type) == offsetof(type, field) + sizeof(((type *)NULL)->field),           \
+#define LAST(type, field)                                                                \
+    static_assert(sizeof(type) == offsetof(type, field) + sizeof(((type *)NULL)->field), \
                   #type ": a gap after " #field)
 
 typedef clattn_context_options options;

@@ -9,7 +9,8 @@
 static log_record log_ = LOG_RECORD_INIT;
 static clattn_context *context;
 
-static int open_all(void **state) {
+static int open_all(void **state)
+{
     if (fixture_open(state) != 0)
         return -1;
     const clattn_context_options options = options_with(&log_);
@@ -17,12 +18,14 @@ static int open_all(void **state) {
     return 0;
 }
 
-static int close_all(void **state) {
+static int close_all(void **state)
+{
     clattn_context_release(context);
     return fixture_close(state);
 }
 
-static int clear_log(void **state) {
+static int clear_log(void **state)
+{
     (void)state;
     log_clear(&log_);
     return 0;
@@ -31,7 +34,8 @@ static int clear_log(void **state) {
 /* ---- Refusals ---- */
 
 /* Both functions refuse, with the same status and reason; nothing is compiled. */
-static void expect_no_plan(const clattn_plan_desc *desc, clattn_status expected, const char *says) {
+static void expect_no_plan(const clattn_plan_desc *desc, clattn_status expected, const char *says)
+{
     clattn_plan *plan = (clattn_plan *)&plan;
     char why[512] = "";
     clattn_fakedev_reset();
@@ -50,7 +54,8 @@ static void expect_no_plan(const clattn_plan_desc *desc, clattn_status expected,
     assert_int_equal(clattn_fakedev_calls("clCreateProgramWithSource"), 0);
 }
 
-static void test_arguments(void **state) {
+static void test_arguments(void **state)
+{
     clattn_plan_desc desc = small_desc(0);
     (void)state;
     expect_no_plan(NULL, CLATTN_INVALID_ARGUMENT, "clattn_plan_|desc is NULL");
@@ -95,19 +100,20 @@ static const refusal refusals[] = {
     {FIELD(path), -1, "path = -1|expected 0 to 2", 0},
 };
 
-static void test_each_field(void **state) {
+static void test_each_field(void **state)
+{
     (void)state;
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
         clattn_plan_desc desc = small_desc(0);
         char says[200];
         memcpy((char *)&desc + refusals[i].field, &refusals[i].value, sizeof refusals[i].value);
         snprintf(says, sizeof says, "clattn_plan_|%s", refusals[i].says);
-        expect_no_plan(
-            &desc, refusals[i].status != 0 ? refusals[i].status : CLATTN_INVALID_ARGUMENT, says);
+        expect_no_plan(&desc, refusals[i].status != 0 ? refusals[i].status : CLATTN_INVALID_ARGUMENT, says);
     }
 }
 
-static void test_head_counts_must_divide(void **state) {
+static void test_head_counts_must_divide(void **state)
+{
     clattn_plan_desc desc = small_desc(0);
     (void)state;
     desc.heads_q = 6;
@@ -121,15 +127,15 @@ typedef struct newer_desc {
     unsigned char tail[8];
 } newer_desc;
 
-static void test_struct_size(void **state) {
+static void test_struct_size(void **state)
+{
     clattn_plan_desc desc = small_desc(0);
     newer_desc newer;
     (void)state;
     desc.struct_size = 0;
     expect_no_plan(&desc, CLATTN_INVALID_ARGUMENT, "clattn_plan_|desc.struct_size = 0|at least 56");
     desc.struct_size = sizeof desc - 1;
-    expect_no_plan(&desc, CLATTN_INVALID_ARGUMENT,
-                   "clattn_plan_|desc.struct_size = 55|at least 56");
+    expect_no_plan(&desc, CLATTN_INVALID_ARGUMENT, "clattn_plan_|desc.struct_size = 55|at least 56");
 
     memset(&newer, 0, sizeof newer);
     newer.known = small_desc(0);
@@ -140,7 +146,8 @@ static void test_struct_size(void **state) {
 }
 
 /* The cpu path on a device that is no CPU. */
-static void test_path_that_does_not_apply(void **state) {
+static void test_path_that_does_not_apply(void **state)
+{
     log_record log = LOG_RECORD_INIT;
     const clattn_context_options options = options_with(&log);
     clattn_plan_desc desc = small_desc(0);
@@ -159,8 +166,8 @@ static void test_path_that_does_not_apply(void **state) {
 /* ---- Small devices ---- */
 
 /* A context on a device with so much local memory and so large work-groups. */
-static clattn_context *context_on(const char *local_bytes, const char *work_group,
-                                  log_record *log) {
+static clattn_context *context_on(const char *local_bytes, const char *work_group, log_record *log)
+{
     const clattn_context_options options = options_with(log);
     assert_true(clattn_fakedev_set("CLATTN_FAKE_TYPE", "gpu"));
     assert_true(clattn_fakedev_set("CLATTN_FAKE_LOCAL_MEM", local_bytes));
@@ -173,14 +180,14 @@ static clattn_context *context_on(const char *local_bytes, const char *work_grou
 }
 
 /* The portable path's promise: 16 KiB and 64 work-items do for everything. */
-static void test_the_smallest_device_takes_everything(void **state) {
+static void test_the_smallest_device_takes_everything(void **state)
+{
     clattn_context *small = context_on("16384", "64", NULL);
     (void)state;
     for (int32_t dim_qk = 1; dim_qk <= CLATTN_MAX_HEAD_DIM; dim_qk += dim_qk % 32 == 0 ? 1 : 31)
         for (int32_t dim_v = 1; dim_v <= CLATTN_MAX_HEAD_DIM; dim_v += dim_v % 32 == 0 ? 1 : 31)
             for (int32_t dtype = CLATTN_DTYPE_F32; dtype <= CLATTN_DTYPE_BF16; dtype++) {
-                clattn_plan_desc desc =
-                    small_desc(dtype == CLATTN_DTYPE_F16 ? CLATTN_FEATURE_BIAS : 0);
+                clattn_plan_desc desc = small_desc(dtype == CLATTN_DTYPE_F16 ? CLATTN_FEATURE_BIAS : 0);
                 char why[200];
                 desc.path = CLATTN_PATH_PORTABLE;
                 desc.dtype_q = dtype;
@@ -192,36 +199,34 @@ static void test_the_smallest_device_takes_everything(void **state) {
     clattn_context_release(small);
 }
 
-static void test_a_device_that_is_too_small(void **state) {
+static void test_a_device_that_is_too_small(void **state)
+{
     log_record log = LOG_RECORD_INIT;
     clattn_context *tiny = context_on("512", "1", &log);
     clattn_plan_desc desc = small_desc(0);
     clattn_plan *plan = NULL;
     (void)state;
     desc.path = CLATTN_PATH_PORTABLE;
-    expect_refusal(
-        &log, clattn_plan_create(&plan, tiny, &desc), CLATTN_UNSUPPORTED,
-        "clattn_plan_create|path portable does not apply|local memory and work-group size");
+    expect_refusal(&log, clattn_plan_create(&plan, tiny, &desc), CLATTN_UNSUPPORTED,
+                   "clattn_plan_create|path portable does not apply|local memory and work-group size");
     desc.path = CLATTN_PATH_AUTO;
-    expect_refusal(
-        &log, clattn_plan_create(&plan, tiny, &desc), CLATTN_UNSUPPORTED,
-        "clattn_plan_create|no path applies|512 bytes of local memory, work-groups of 1");
+    expect_refusal(&log, clattn_plan_create(&plan, tiny, &desc), CLATTN_UNSUPPORTED,
+                   "clattn_plan_create|no path applies|512 bytes of local memory, work-groups of 1");
     clattn_context_release(tiny);
 }
 
 /* ---- `why` ---- */
 
-static void test_why_is_cut(void **state) {
+static void test_why_is_cut(void **state)
+{
     clattn_plan_desc desc = small_desc(0);
     char whole[512], cut[512];
     (void)state;
     desc.head_dim_qk = 1000;
-    assert_int_equal(clattn_plan_supported(context, &desc, whole, sizeof whole),
-                     CLATTN_INVALID_ARGUMENT);
+    assert_int_equal(clattn_plan_supported(context, &desc, whole, sizeof whole), CLATTN_INVALID_ARGUMENT);
     for (size_t capacity = 0; capacity <= 20; capacity++) {
         memset(cut, '#', sizeof cut);
-        assert_int_equal(clattn_plan_supported(context, &desc, cut, capacity),
-                         CLATTN_INVALID_ARGUMENT);
+        assert_int_equal(clattn_plan_supported(context, &desc, cut, capacity), CLATTN_INVALID_ARGUMENT);
         if (capacity > 0) {
             assert_int_equal(strlen(cut), capacity - 1);
             assert_memory_equal(cut, whole, capacity - 1);
@@ -237,7 +242,8 @@ static void test_why_is_cut(void **state) {
 
 /* What one accepts the other does. So that the sweep costs no compiler time, every source fails to
  * build: then an accepted description ends in COMPILE_FAILED, never in a refusal. */
-static void test_supported_agrees_with_create(void **state) {
+static void test_supported_agrees_with_create(void **state)
+{
     static const int32_t heads[] = {0, 1, 2, 3, 4, 6, 1 << 20, (1 << 20) + 1};
     static const int32_t dims[] = {-1, 0, 1, 32, 33, 128, 129, 575, 576, 577};
     static const int32_t dtypes[] = {0, 1, 2, 3, 4};
@@ -280,7 +286,8 @@ static void test_supported_agrees_with_create(void **state) {
 /* ---- Defaults ---- */
 
 /* Zero and the spelt-out default give the same program and the same description. */
-static void test_zero_means_default(void **state) {
+static void test_zero_means_default(void **state)
+{
     clattn_plan_desc zero = CLATTN_PLAN_DESC_INIT, spelt = CLATTN_PLAN_DESC_INIT;
     char text[2][1024];
     (void)state;
@@ -292,8 +299,7 @@ static void test_zero_means_default(void **state) {
     clattn_plan *plans[] = {plan_with(context, &zero), plan_with(context, &spelt)};
     const char *source[2], *options[2];
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(clattn_plan_describe(plans[i], text[i], sizeof text[i], NULL),
-                         CLATTN_SUCCESS);
+        assert_int_equal(clattn_plan_describe(plans[i], text[i], sizeof text[i], NULL), CLATTN_SUCCESS);
         assert_int_equal(clattn_plan_source(plans[i], &source[i], &options[i]), CLATTN_SUCCESS);
     }
     assert_string_equal(text[0], text[1]);
@@ -305,7 +311,8 @@ static void test_zero_means_default(void **state) {
 
 /* ---- Describe, source ---- */
 
-static void test_describe(void **state) {
+static void test_describe(void **state)
+{
     clattn_plan_desc desc = small_desc(CLATTN_FEATURE_LSE);
     clattn_plan *plan = plan_with(context, &desc);
     char text[1024], cut[1024];
@@ -317,14 +324,12 @@ static void test_describe(void **state) {
     assert_int_equal(clattn_plan_describe(plan, text, needed, NULL), CLATTN_SUCCESS);
     assert_int_equal(strlen(text) + 1, needed);
     assert_null(strchr(text, '\n'));
-    assert_non_null(
-        strstr(text, device.path == CLATTN_PATH_PORTABLE ? "portable: tiles" : "cpu: tiles"));
+    assert_non_null(strstr(text, device.path == CLATTN_PATH_PORTABLE ? "portable: tiles" : "cpu: tiles"));
     assert_non_null(strstr(text, "local memory"));
 
     memset(cut, '#', sizeof cut);
     size_t needed_again = 0;
-    assert_int_equal(clattn_plan_describe(plan, cut, needed - 1, &needed_again),
-                     CLATTN_BUFFER_TOO_SMALL);
+    assert_int_equal(clattn_plan_describe(plan, cut, needed - 1, &needed_again), CLATTN_BUFFER_TOO_SMALL);
     assert_int_equal(needed_again, needed);
     assert_memory_equal(cut, text, needed - 2);
     assert_int_equal(cut[needed - 2], '\0');
@@ -337,7 +342,8 @@ static void test_describe(void **state) {
 }
 
 /* The forced path explains why the other was passed over. */
-static void test_describe_says_why(void **state) {
+static void test_describe_says_why(void **state)
+{
     clattn_plan_desc desc = small_desc(0);
     char text[1024];
     (void)state;
@@ -350,7 +356,8 @@ static void test_describe_says_why(void **state) {
 }
 
 /* Source and options build as they are, as a bug report's reader would. */
-static void test_source_builds(void **state) {
+static void test_source_builds(void **state)
+{
     clattn_plan_desc desc = small_desc(0);
     clattn_plan *plan = plan_with(context, &desc);
     const char *source = NULL, *options = NULL;
@@ -372,7 +379,8 @@ static void test_source_builds(void **state) {
     clattn_plan_release(plan);
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char **argv)
+{
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_arguments, clear_log),
         cmocka_unit_test_setup(test_each_field, clear_log),

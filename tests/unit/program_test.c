@@ -20,7 +20,8 @@ typedef struct memory_cache {
     int loads, stores;
 } memory_cache;
 
-static int is_sane_key(const char *key) {
+static int is_sane_key(const char *key)
+{
     const size_t length = strlen(key);
     for (const char *c = key; *c != '\0'; c++)
         if (!isalnum((unsigned char)*c) && *c != '-' && *c != '_')
@@ -28,7 +29,8 @@ static int is_sane_key(const char *key) {
     return length >= 16 && length < 64;
 }
 
-static size_t load(void *user, const char *key, void *data, size_t capacity) {
+static size_t load(void *user, const char *key, void *data, size_t capacity)
+{
     memory_cache *cache = user;
     cache->loads++;
     assert_true(is_sane_key(key));
@@ -41,7 +43,8 @@ static size_t load(void *user, const char *key, void *data, size_t capacity) {
     return capacity == 0 && cache->claimed_size != 0 ? cache->claimed_size : cache->size;
 }
 
-static void store(void *user, const char *key, const void *data, size_t size) {
+static void store(void *user, const char *key, const void *data, size_t size)
+{
     memory_cache *cache = user;
     cache->stores++;
     strcpy(cache->stored_key, key);
@@ -54,13 +57,15 @@ static void store(void *user, const char *key, const void *data, size_t size) {
 
 /* ---- Steps ---- */
 
-static uint64_t source_builds(void) {
+static uint64_t source_builds(void)
+{
     struct clattn_fakedev_counters counters;
     clattn_fakedev_counters(&counters);
     return counters.builds_from_source;
 }
 
-static clattn_context *context_over(memory_cache *cache) {
+static clattn_context *context_over(memory_cache *cache)
+{
     clattn_context_options options = options_with(NULL);
     options.cache.user = cache;
     options.cache.load = load;
@@ -69,7 +74,8 @@ static clattn_context *context_over(memory_cache *cache) {
 }
 
 /* A context over the cache makes a plan and a call; returns how many sources it built. */
-static uint64_t use_cache(memory_cache *cache, const clattn_plan_desc *desc) {
+static uint64_t use_cache(memory_cache *cache, const clattn_plan_desc *desc)
+{
     attention_call call;
     clattn_context *context = context_over(cache);
     clattn_fakedev_reset();
@@ -84,7 +90,8 @@ static uint64_t use_cache(memory_cache *cache, const clattn_plan_desc *desc) {
 }
 
 /* Only the key: nothing is built. */
-static void key_of(const clattn_plan_desc *desc, const clattn_context_options *more, char key[80]) {
+static void key_of(const clattn_plan_desc *desc, const clattn_context_options *more, char key[80])
+{
     memory_cache cache = {"", "", NULL, 0, 0, 0, 0};
     clattn_context_options options = more != NULL ? *more : options_with(NULL);
     options.cache.user = &cache;
@@ -102,8 +109,9 @@ static void key_of(const clattn_plan_desc *desc, const clattn_context_options *m
 
 /* ---- Build counts ---- */
 
-static void vary(clattn_context *context, uint32_t features, int heads_q, int heads_kv, int dim_qk,
-                 int dim_v, int position_mode, unsigned seed) {
+static void vary(clattn_context *context, uint32_t features, int heads_q, int heads_kv, int dim_qk, int dim_v,
+                 int position_mode, unsigned seed)
+{
     attention_call call;
     clattn_plan_desc desc = small_desc(features);
     desc.heads_q = heads_q;
@@ -130,45 +138,44 @@ static void vary(clattn_context *context, uint32_t features, int heads_q, int he
 
 /* One dtype, one head-dim class, prefill: causal or not, any window, position, lengths, scale,
  * heads, LSE or not: one program. */
-static void test_one_program_for_a_model(void **state) {
+static void test_one_program_for_a_model(void **state)
+{
     clattn_context *context = context_with(NULL);
     (void)state;
     clattn_fakedev_reset();
     for (unsigned i = 0; i < 8; i++) {
-        const uint32_t features = (i & 1 ? CLATTN_FEATURE_CAUSAL : 0) |
-                                  (i & 2 ? CLATTN_FEATURE_WINDOW : 0) |
+        const uint32_t features = (i & 1 ? CLATTN_FEATURE_CAUSAL : 0) | (i & 2 ? CLATTN_FEATURE_WINDOW : 0) |
                                   (i & 4 ? CLATTN_FEATURE_LSE : 0);
-        vary(context, features, 1 + (int)(i % 3), 1, 1 + (int)(i * 7) % 32, 32 - (int)i, (int)i % 3,
-             i);
+        vary(context, features, 1 + (int)(i % 3), 1, 1 + (int)(i * 7) % 32, 32 - (int)i, (int)i % 3, i);
     }
     assert_int_equal(source_builds(), 1);
 
     /* Softcap and bias, in any combination, share a second one. */
     vary(context, CLATTN_FEATURE_SOFTCAP, 2, 2, 16, 16, 0, 1);
     vary(context, CLATTN_FEATURE_BIAS, 4, 2, 9, 32, 1, 2);
-    vary(context, CLATTN_FEATURE_BIAS | CLATTN_FEATURE_SOFTCAP | CLATTN_FEATURE_CAUSAL, 2, 1, 32, 8,
-         2, 3);
+    vary(context, CLATTN_FEATURE_BIAS | CLATTN_FEATURE_SOFTCAP | CLATTN_FEATURE_CAUSAL, 2, 1, 32, 8, 2, 3);
     assert_int_equal(source_builds(), 2);
     clattn_context_release(context);
 }
 
 /* ---- Keys ---- */
 
-static void test_key_covers_what_is_compiled(void **state) {
+static void test_key_covers_what_is_compiled(void **state)
+{
     const uint32_t causal_lse = CLATTN_FEATURE_CAUSAL | CLATTN_FEATURE_LSE;
     clattn_plan_desc desc = small_desc(0);
     char key[80], other[80];
     (void)state;
     key_of(&desc, NULL, key);
-#define SAME(change)                                                                               \
-    desc = small_desc(0);                                                                          \
-    desc.change;                                                                                   \
-    key_of(&desc, NULL, other);                                                                    \
+#define SAME(change)            \
+    desc = small_desc(0);       \
+    desc.change;                \
+    key_of(&desc, NULL, other); \
     assert_string_equal(key, other)
-#define DIFFERENT(change)                                                                          \
-    desc = small_desc(0);                                                                          \
-    desc.change;                                                                                   \
-    key_of(&desc, NULL, other);                                                                    \
+#define DIFFERENT(change)       \
+    desc = small_desc(0);       \
+    desc.change;                \
+    key_of(&desc, NULL, other); \
     assert_string_not_equal(key, other)
     SAME(heads_q = 8);
     SAME(features = causal_lse);
@@ -185,7 +192,8 @@ static void test_key_covers_what_is_compiled(void **state) {
     DIFFERENT(path = CLATTN_PATH_PORTABLE);
 }
 
-static void test_key_covers_the_device(void **state) {
+static void test_key_covers_the_device(void **state)
+{
     static const struct {
         const char *variable, *value;
     } fakes[] = {{"CLATTN_FAKE_DRIVER", "99.1"},
@@ -208,7 +216,8 @@ static void test_key_covers_the_device(void **state) {
 
 /* ---- Loading and storing ---- */
 
-static void test_second_context_builds_nothing(void **state) {
+static void test_second_context_builds_nothing(void **state)
+{
     const clattn_plan_desc desc = small_desc(CLATTN_FEATURE_LSE);
     memory_cache cache = {"", "", NULL, 0, 0, 0, 0};
     (void)state;
@@ -223,7 +232,8 @@ static void test_second_context_builds_nothing(void **state) {
 
 /* A context with several devices: only ours is built and kept. (Ours is the first: of a program
  * built for the second, PoCL 3.1 tells the binary's size in the wrong place, seen 2026-11-30.) */
-static void test_context_with_two_devices(void **state) {
+static void test_context_with_two_devices(void **state)
+{
     const cl_device_id both[] = {device.id, second_device()};
     const clattn_plan_desc desc = small_desc(CLATTN_FEATURE_LSE);
     memory_cache cache = {"", "", NULL, 0, 0, 0, 0};
@@ -256,7 +266,8 @@ typedef struct entry_head {
 
 static memory_cache good;
 
-static int make_good_entry(void **state) {
+static int make_good_entry(void **state)
+{
     const clattn_plan_desc desc = small_desc(0);
     (void)state;
     if (good.entry == NULL)
@@ -264,7 +275,8 @@ static int make_good_entry(void **state) {
     return 0;
 }
 
-static int drop_good_entry(void **state) {
+static int drop_good_entry(void **state)
+{
     free(good.entry);
     memset(&good, 0, sizeof good);
     return fixture_close(state);
@@ -272,7 +284,8 @@ static int drop_good_entry(void **state) {
 
 /* A cache that holds this instead: the source is built, the result is right, a good entry replaces
  * it. */
-static void expect_rebuild(const void *entry, size_t size, size_t claimed_size) {
+static void expect_rebuild(const void *entry, size_t size, size_t claimed_size)
+{
     const clattn_plan_desc desc = small_desc(0);
     memory_cache cache = {"", "", malloc(size + 1), size, claimed_size, 0, 0};
     assert_non_null(cache.entry);
@@ -283,9 +296,9 @@ static void expect_rebuild(const void *entry, size_t size, size_t claimed_size) 
     free(cache.entry);
 }
 
-static void test_header_fields(void **state) {
-#define BOTH_ENDS(field)                                                                           \
-    offsetof(entry_head, field), offsetof(entry_head, field) + sizeof good_head.field - 1
+static void test_header_fields(void **state)
+{
+#define BOTH_ENDS(field) offsetof(entry_head, field), offsetof(entry_head, field) + sizeof good_head.field - 1
     static const entry_head good_head;
     const size_t end_of_key = offsetof(entry_head, key) + strlen(good.key);
     const size_t bytes[] = {BOTH_ENDS(magic),          BOTH_ENDS(size), BOTH_ENDS(check),
@@ -301,7 +314,8 @@ static void test_header_fields(void **state) {
     free(entry);
 }
 
-static void test_payload(void **state) {
+static void test_payload(void **state)
+{
     unsigned char *entry = malloc(good.size);
     (void)state;
     assert_non_null(entry);
@@ -313,7 +327,8 @@ static void test_payload(void **state) {
     free(entry);
 }
 
-static void test_sizes(void **state) {
+static void test_sizes(void **state)
+{
     const size_t sizes[] = {1,
                             8,
                             sizeof(entry_head) - 1,
@@ -333,14 +348,16 @@ static void test_sizes(void **state) {
 }
 
 /* Hooks that contradict themselves: the entry was replaced between two calls, or they are mad. */
-static void test_claimed_sizes(void **state) {
+static void test_claimed_sizes(void **state)
+{
     const size_t claims[] = {1, good.size - 1, good.size + 1, (size_t)1 << 40, SIZE_MAX};
     (void)state;
     for (size_t i = 0; i < sizeof claims / sizeof *claims; i++)
         expect_rebuild(good.entry, good.size, claims[i]);
 }
 
-static void test_garbage(void **state) {
+static void test_garbage(void **state)
+{
     unsigned char garbage[4096];
     (void)state;
     for (size_t i = 0; i < sizeof garbage; i++)
@@ -351,7 +368,8 @@ static void test_garbage(void **state) {
 }
 
 /* A whole entry, but of another program. */
-static void test_foreign_entry(void **state) {
+static void test_foreign_entry(void **state)
+{
     memory_cache foreign = {"", "", NULL, 0, 0, 0, 0};
     clattn_plan_desc desc = small_desc(CLATTN_FEATURE_SOFTCAP);
     (void)state;
@@ -362,7 +380,8 @@ static void test_foreign_entry(void **state) {
 }
 
 /* A true frame around what the driver refuses. */
-static void test_binary_that_the_driver_refuses(void **state) {
+static void test_binary_that_the_driver_refuses(void **state)
+{
     struct {
         entry_head head;
         unsigned char binary[1000];
@@ -377,7 +396,8 @@ static void test_binary_that_the_driver_refuses(void **state) {
 }
 
 /* The frame here is the library's: else the tests above would test nothing. */
-static void test_frame_is_as_assumed(void **state) {
+static void test_frame_is_as_assumed(void **state)
+{
     const clattn_plan_desc desc = small_desc(0);
     entry_head head;
     (void)state;
@@ -385,13 +405,13 @@ static void test_frame_is_as_assumed(void **state) {
     assert_memory_equal(head.magic, "clattn01", 8);
     assert_int_equal(head.size, good.size - sizeof head);
     assert_string_equal(head.key, good.key);
-    assert_int_equal(head.check,
-                     clattn__hash(clattn__hash(CLATTN__HASH_START, good.key, strlen(good.key)),
-                                  good.entry + sizeof head, (size_t)head.size));
+    assert_int_equal(head.check, clattn__hash(clattn__hash(CLATTN__HASH_START, good.key, strlen(good.key)),
+                                              good.entry + sizeof head, (size_t)head.size));
     assert_int_equal(use_cache(&good, &desc), 0);
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char **argv)
+{
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_program_for_a_model),
         cmocka_unit_test(test_key_covers_what_is_compiled),

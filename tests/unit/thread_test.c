@@ -10,7 +10,8 @@ static clattn_context *context;
 static clattn_plan_desc desc;
 static pthread_barrier_t start; /* so that all do it at the same moment */
 
-static int open_all(void **state) {
+static int open_all(void **state)
+{
     if (fixture_open(state) != 0)
         return -1;
     const clattn_context_options options = options_with(NULL);
@@ -19,7 +20,8 @@ static int open_all(void **state) {
     return 0;
 }
 
-static int close_all(void **state) {
+static int close_all(void **state)
+{
     clattn_context_release(context);
     return fixture_close(state);
 }
@@ -33,7 +35,8 @@ typedef struct worker {
     cl_command_queue queue;
 } worker;
 
-static void run_all(worker workers[THREADS], void *(*body)(void *)) {
+static void run_all(worker workers[THREADS], void *(*body)(void *))
+{
     pthread_barrier_init(&start, NULL, THREADS);
     for (int i = 0; i < THREADS; i++) {
         workers[i].index = i;
@@ -51,21 +54,24 @@ static void run_all(worker workers[THREADS], void *(*body)(void *)) {
 
 /* ---- Plans ---- */
 
-static void *create_plan(void *user) {
+static void *create_plan(void *user)
+{
     worker *self = user;
     pthread_barrier_wait(&start);
     self->failures += clattn_plan_create(&self->plan, context, &desc) != CLATTN_SUCCESS;
     return NULL;
 }
 
-static void *release_plan(void *user) {
+static void *release_plan(void *user)
+{
     worker *self = user;
     pthread_barrier_wait(&start);
     clattn_plan_release(self->plan);
     return NULL;
 }
 
-static void test_a_program_is_built_once(void **state) {
+static void test_a_program_is_built_once(void **state)
+{
     worker workers[THREADS];
     struct clattn_fakedev_counters counters;
     (void)state;
@@ -78,7 +84,8 @@ static void test_a_program_is_built_once(void **state) {
 }
 
 /* Those who waited for a build that failed learn its status; the next who asks succeeds. */
-static void *fail_to_create_plan(void *user) {
+static void *fail_to_create_plan(void *user)
+{
     worker *self = user;
     pthread_barrier_wait(&start);
     self->failures += clattn_plan_create(&self->plan, context, &desc) == CLATTN_SUCCESS;
@@ -86,7 +93,8 @@ static void *fail_to_create_plan(void *user) {
     return NULL;
 }
 
-static void test_a_failed_build_wakes_all(void **state) {
+static void test_a_failed_build_wakes_all(void **state)
+{
     worker workers[THREADS];
     clattn_context *shared = context;
     const clattn_context_options options = options_with(NULL);
@@ -102,7 +110,8 @@ static void test_a_failed_build_wakes_all(void **state) {
 
 /* ---- Calls ---- */
 
-static void *call_often(void *user) {
+static void *call_often(void *user)
+{
     worker *self = user;
     pthread_barrier_wait(&start);
     for (int i = 0; i < CALLS; i++)
@@ -111,18 +120,18 @@ static void *call_often(void *user) {
 }
 
 /* One plan, own queues, own data and lengths. */
-static void test_threads_share_a_plan(void **state) {
+static void test_threads_share_a_plan(void **state)
+{
     worker workers[THREADS];
     clattn_plan *plan = plan_with(context, &desc);
     (void)state;
     for (int i = 0; i < THREADS; i++) {
         cl_int code;
         workers[i].plan = plan;
-        workers[i].queue = clCreateCommandQueue(
-            device.context, device.id, i % 2 ? CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE : 0, &code);
+        workers[i].queue = clCreateCommandQueue(device.context, device.id,
+                                                i % 2 ? CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE : 0, &code);
         assert_int_equal(code, CL_SUCCESS);
-        call_open(&workers[i].call, device.context, &desc, 1 + i % 3, 1 + 7 * i, 50 - i,
-                  (unsigned)i);
+        call_open(&workers[i].call, device.context, &desc, 1 + i % 3, 1 + 7 * i, 50 - i, (unsigned)i);
     }
     run_all(workers, call_often);
     for (int i = 0; i < THREADS; i++) {
@@ -133,7 +142,8 @@ static void test_threads_share_a_plan(void **state) {
 }
 
 /* One queue for all: OpenCL allows it, so does the library. */
-static void test_threads_share_a_queue(void **state) {
+static void test_threads_share_a_queue(void **state)
+{
     worker workers[THREADS];
     clattn_plan *plan = plan_with(context, &desc);
     (void)state;
@@ -150,7 +160,8 @@ static void test_threads_share_a_queue(void **state) {
 
 /* ---- Contexts ---- */
 
-static void *live_a_life(void *user) {
+static void *live_a_life(void *user)
+{
     worker *self = user;
     pthread_barrier_wait(&start);
     for (int i = 0; i < 4; i++) {
@@ -170,7 +181,8 @@ static void *live_a_life(void *user) {
     return NULL;
 }
 
-static void test_contexts_come_and_go(void **state) {
+static void test_contexts_come_and_go(void **state)
+{
     worker workers[THREADS];
     struct clattn_fakedev_counters before, after;
     (void)state;
@@ -186,12 +198,11 @@ static void test_contexts_come_and_go(void **state) {
         call_close(&workers[i].call);
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char **argv)
+{
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_program_is_built_once),
-        cmocka_unit_test(test_a_failed_build_wakes_all),
-        cmocka_unit_test(test_threads_share_a_plan),
-        cmocka_unit_test(test_threads_share_a_queue),
+        cmocka_unit_test(test_a_program_is_built_once), cmocka_unit_test(test_a_failed_build_wakes_all),
+        cmocka_unit_test(test_threads_share_a_plan),    cmocka_unit_test(test_threads_share_a_queue),
         cmocka_unit_test(test_contexts_come_and_go),
     };
     fixture_arguments(argc, argv);

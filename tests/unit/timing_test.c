@@ -20,14 +20,16 @@ static const double COLD_PLAN_MS = 1500, WARM_PLAN_MS = 60, FIRST_ENQUEUE_MS = 2
 
 static int failures;
 
-static double milliseconds(clockid_t clock) {
+static double milliseconds(clockid_t clock)
+{
     struct timespec now;
     clock_gettime(clock, &now);
     return 1e3 * (double)now.tv_sec + 1e-6 * (double)now.tv_nsec;
 }
 
 /* Compilers run a linker as a child. */
-static double children_ms(void) {
+static double children_ms(void)
+{
     struct rusage used;
     getrusage(RUSAGE_CHILDREN, &used);
     return 1e3 * (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
@@ -38,17 +40,19 @@ typedef struct stopwatch {
     double clock, processor;
 } stopwatch;
 
-static stopwatch start(void) {
-    return (stopwatch){milliseconds(CLOCK_MONOTONIC),
-                       milliseconds(CLOCK_PROCESS_CPUTIME_ID) + children_ms()};
+static stopwatch start(void)
+{
+    return (stopwatch){milliseconds(CLOCK_MONOTONIC), milliseconds(CLOCK_PROCESS_CPUTIME_ID) + children_ms()};
 }
 
-static stopwatch stop(stopwatch started) {
+static stopwatch stop(stopwatch started)
+{
     const stopwatch now = start();
     return (stopwatch){now.clock - started.clock, now.processor - started.processor};
 }
 
-static void judge(const char *what, double value, double goal, const char *unit) {
+static void judge(const char *what, double value, double goal, const char *unit)
+{
     const int fails = value > FAILURE_FACTOR * goal;
     printf("%-52s %8.2f %s (goal %g)%s\n", what, value, unit, goal,
            fails          ? "  FAILED"
@@ -57,12 +61,14 @@ static void judge(const char *what, double value, double goal, const char *unit)
     failures += fails;
 }
 
-static void judge_time(const char *what, stopwatch took, double goal) {
+static void judge_time(const char *what, stopwatch took, double goal)
+{
     printf("%s: %.1f ms on the clock\n", what, took.clock);
     judge(what, took.processor, goal, "ms");
 }
 
-static void check(int done, const char *step) {
+static void check(int done, const char *step)
+{
     if (done)
         return;
     fprintf(stderr, "%s failed\n", step);
@@ -77,7 +83,8 @@ typedef struct session {
     clattn_context *context;
 } session;
 
-static void session_open(session *s, const char *cache) {
+static void session_open(session *s, const char *cache)
+{
     clattn_context_options options = CLATTN_CONTEXT_OPTIONS_INIT;
     cl_platform_id platform;
     cl_int code;
@@ -92,7 +99,8 @@ static void session_open(session *s, const char *cache) {
           "clattn_context_create");
 }
 
-static void session_close(session *s) {
+static void session_close(session *s)
+{
     clattn_context_release(s->context);
     clattn_directory_cache_close(&s->cache);
     clReleaseCommandQueue(s->queue);
@@ -100,7 +108,8 @@ static void session_close(session *s) {
 }
 
 /* The size of real models; none of it depends on the lengths. */
-static clattn_plan *plan_open(const session *s, stopwatch *took) {
+static clattn_plan *plan_open(const session *s, stopwatch *took)
+{
     clattn_plan_desc desc = CLATTN_PLAN_DESC_INIT;
     clattn_plan *plan = NULL;
     desc.heads_q = 8;
@@ -112,13 +121,14 @@ static clattn_plan *plan_open(const session *s, stopwatch *took) {
     return plan;
 }
 
-static void args_open(const session *s, clattn_forward_args *args) {
+static void args_open(const session *s, clattn_forward_args *args)
+{
     enum { LENGTH = 16, HEADS = 8, DIM = 64 };
     clattn_tensor *tensors[] = {&args->q, &args->k, &args->v, &args->o};
     cl_int code;
     for (int i = 0; i < 4; i++) {
-        tensors[i]->handle = clCreateBuffer(s->cl, CL_MEM_READ_WRITE,
-                                            LENGTH * HEADS * DIM * sizeof(float), NULL, &code);
+        tensors[i]->handle =
+            clCreateBuffer(s->cl, CL_MEM_READ_WRITE, LENGTH * HEADS * DIM * sizeof(float), NULL, &code);
         check(code == CL_SUCCESS, "clCreateBuffer");
         tensors[i]->stride[0] = LENGTH * HEADS * DIM;
         tensors[i]->stride[1] = LENGTH * DIM;
@@ -128,7 +138,8 @@ static void args_open(const session *s, clattn_forward_args *args) {
     args->q_len = args->kv_len = LENGTH;
 }
 
-static void args_close(clattn_forward_args *args) {
+static void args_close(clattn_forward_args *args)
+{
     clReleaseMemObject(args->q.handle);
     clReleaseMemObject(args->k.handle);
     clReleaseMemObject(args->v.handle);
@@ -137,8 +148,8 @@ static void args_close(clattn_forward_args *args) {
 
 /* ---- Enqueue ---- */
 
-static double enqueue_and_wait(const session *s, clattn_plan *plan,
-                               const clattn_forward_args *args) {
+static double enqueue_and_wait(const session *s, clattn_plan *plan, const clattn_forward_args *args)
+{
     const stopwatch started = start();
     check(clattn_enqueue_forward(plan, s->queue, args, 0, NULL, NULL) == CLATTN_SUCCESS &&
               clFinish(s->queue) == CL_SUCCESS,
@@ -146,14 +157,15 @@ static double enqueue_and_wait(const session *s, clattn_plan *plan,
     return stop(started).processor;
 }
 
-static int ascending(const void *a, const void *b) {
+static int ascending(const void *a, const void *b)
+{
     const double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
 /* Behind an event that is not set, so that nothing runs while the host's part is measured. */
-static double median_enqueue_us(const session *s, clattn_plan *plan,
-                                const clattn_forward_args *args) {
+static double median_enqueue_us(const session *s, clattn_plan *plan, const clattn_forward_args *args)
+{
     static double took[ENQUEUES];
     cl_int code;
     cl_event gate = clCreateUserEvent(s->cl, &code);
@@ -172,7 +184,8 @@ static double median_enqueue_us(const session *s, clattn_plan *plan,
 
 /* ---- The two processes ---- */
 
-static void measure_cold(const char *cache) {
+static void measure_cold(const char *cache)
+{
     clattn_forward_args args = CLATTN_FORWARD_ARGS_INIT;
     session s;
     stopwatch took;
@@ -189,7 +202,8 @@ static void measure_cold(const char *cache) {
     session_close(&s);
 }
 
-static void measure_warm(const char *cache) {
+static void measure_warm(const char *cache)
+{
     clattn_forward_args args = CLATTN_FORWARD_ARGS_INIT;
     session s;
     stopwatch took;
@@ -199,15 +213,15 @@ static void measure_warm(const char *cache) {
     args_open(&s, &args);
     const double first = enqueue_and_wait(&s, plan, &args);
     const double second = enqueue_and_wait(&s, plan, &args);
-    judge("first enqueue of a cached plan, more than the second", first - second, FIRST_ENQUEUE_MS,
-          "ms");
+    judge("first enqueue of a cached plan, more than the second", first - second, FIRST_ENQUEUE_MS, "ms");
     args_close(&args);
     clattn_plan_release(plan);
     session_close(&s);
 }
 
 /* Forked before the first OpenCL call, since drivers do not survive a fork. */
-static int in_process(void (*measure)(const char *cache), const char *directory, const char *name) {
+static int in_process(void (*measure)(const char *cache), const char *directory, const char *name)
+{
     int status = 1;
     char pocl[200], ours[200];
     fflush(stdout);
@@ -219,12 +233,11 @@ static int in_process(void (*measure)(const char *cache), const char *directory,
         measure(ours);
         exit(failures > 0);
     }
-    return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status)
-               ? WEXITSTATUS(status)
-               : 1;
+    return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
 
-int main(void) {
+int main(void)
+{
     char directory[] = "/tmp/clattn-timing-XXXXXX", command[100];
     if (getenv("CLATTN_SKIP_TIMING") != NULL)
         return SKIPPED;
