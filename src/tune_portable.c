@@ -26,9 +26,8 @@ typedef struct row {
 } row;
 
 /* Best first for each head dim: the first that fits is taken. TFLOP/s on an H200 limited to that much local
- * memory, N = 8192, f16 / f32, driver 580.159.04,
- * 2026-11-30, where measured. The last row fits every device that has 16 KiB
- * and work-groups of 64. */
+ * memory, N = 8192, f16 / f32, driver 580.159.04, 2026-11-30, where measured. The last row fits every device
+ * that has 16 KiB and work-groups of 64. */
 static const row rows[] = {
     /* dim, KiB, block, items, K columns, Q stays, V keys, storage, unroll */
     {64, 176, 128, 64, 8, 16, WHOLE, 1, 64, ANY, 2}, /* 41.5 / 41.5 */
