@@ -57,16 +57,16 @@
 #define UNROLL 1
 #endif
 
-// p = exp2(score - m). The built-in needs no more than a few ulp here: its relative error goes straight to
-// a weight that is positive and at most 2^LAZY_LIMIT. NVIDIA documents 2 ulp, AMD 1, Intel 4.
+// p = exp(score - m). The built-in needs no more than a few ulp here: its relative error goes straight to
+// a weight that is positive and at most 2^16. NVIDIA documents 2 ulp, AMD 1, Intel 4.
 #ifndef EXP2
 #define EXP2 native_exp2
 #endif
 #define WEIGHT(difference) EXP2((difference) * SCORE_TO_LOG2)
 
-// A score may exceed its row's reference by this before the reference moves. Any value far
-// from float's 127 and above the usual drift does.
-#define LAZY_LIMIT 16.0f
+// A score may exceed its row's reference by this before the reference moves: weights reach 2^16. Any exponent
+// far from float's 127 and above the usual drift does.
+#define LAZY_LIMIT (16.0f / SCORE_TO_LOG2)
 
 // Scores accumulate on top of -m only for a row whose m is above this. Below are rows that have seen no key
 // yet, rows of floor scores only, and rows so low that a later, larger score would lose digits to -m: they

@@ -202,6 +202,32 @@ static void test_options_may_be_missing_or_zero(void **state)
 }
 
 /* At the default level, a context is created in silence and errors are heard. */
+/* The portable path's smallest tile takes about 12 KiB: with less, nothing fits; with 16 KiB it does. */
+static void test_local_memory_is_limited(void **state)
+{
+    const struct {
+        uint64_t limit;
+        clattn_status expected;
+    } cases[] = {{4096, CLATTN_UNSUPPORTED}, {16384, CLATTN_SUCCESS}, {0, CLATTN_SUCCESS}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        clattn_context_options options = options_with(NULL);
+        clattn_plan_desc desc = CLATTN_PLAN_DESC_INIT;
+        clattn_context *context;
+        char why[512];
+        options.max_local_bytes = cases[i].limit;
+        assert_int_equal(clattn_context_create(&context, device.context, device.id, &options),
+                         CLATTN_SUCCESS);
+        desc.heads_q = 1;
+        desc.head_dim_qk = CLATTN_MAX_HEAD_DIM;
+        desc.path = CLATTN_PATH_PORTABLE;
+        assert_int_equal(clattn_plan_supported(context, &desc, why, sizeof why), cases[i].expected);
+        if (cases[i].expected != CLATTN_SUCCESS)
+            assert_non_null(strstr(why, "local memory"));
+        clattn_context_release(context);
+    }
+}
+
 static void test_default_log_level(void **state)
 {
     clattn_context_options options = options_with(&log_);
@@ -314,6 +340,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup(test_missing_function, clear_log),
         cmocka_unit_test_setup(test_functions_come_from_get_proc, clear_log),
         cmocka_unit_test_setup(test_options_may_be_missing_or_zero, clear_log),
+        cmocka_unit_test_setup(test_local_memory_is_limited, clear_log),
         cmocka_unit_test_setup(test_default_log_level, clear_log),
         cmocka_unit_test_setup(test_log_levels, clear_log),
         cmocka_unit_test_setup(test_context_is_retained, clear_log),
