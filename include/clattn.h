@@ -11,9 +11,14 @@
  *
  *     s = scale * dot(q_i, k_j)                        default scale: 1 / sqrt(head_dim_qk)
  *     s = softcap * tanh(s / softcap)                  with CLATTN_FEATURE_SOFTCAP
- *     s = s + bias[b, h, i, j]                         with CLATTN_FEATURE_BIAS
- *     p = softmax of s over the allowed keys           causal bound, window
+ *     s = s + head_scale[b, h] * bias[b, h, i, j]      with CLATTN_FEATURE_BIAS (and BIAS_HEAD_SCALE)
+ *     s = s - slope[b, h] * |position_i - j|           with CLATTN_FEATURE_ALIBI
+ *     s = score_mod(s, ...)                            with a text of the caller's
+ *     p = softmax of s over the allowed keys           causal bound, window, lengths, mask, key tiles,
+ *                                                      mask_mod; a sink joins the denominator
  *     o_i = sum_j p_j v_j,   lse_i = ln(sum_j exp(s_j))
+ *
+ * with position_i = i + offset (CLATTN_POSITION_*). All of it combines freely, on every path.
  *
  * The result is exact: scores are never stored and never approximated. They are produced tile by tile
  * and folded into a running softmax (Milakov and Gimelshein 2018, "Online normalizer calculation for
@@ -179,13 +184,23 @@ typedef struct clattn_plan clattn_plan;
 #define CLATTN_FEATURE_SOFTCAP 0x4u /* s = softcap * tanh(s / softcap) */
 #define CLATTN_FEATURE_BIAS 0x8u    /* an additive bias, after softcap; -inf forbids a key */
 #define CLATTN_FEATURE_LSE 0x10u    /* log-sum-exp of every row is written */
+#define CLATTN_FEATURE_MASK 0x20u   /* a bool mask: a byte for each score; not 0: the key is allowed */
+#define CLATTN_FEATURE_BIAS_HEAD_SCALE 0x40u /* a factor of the bias for each head; needs BIAS */
+#define CLATTN_FEATURE_ALIBI 0x80u           /* s -= slope * |position - j| (Press et al. 2022) */
+#define CLATTN_FEATURE_SINKS 0x100u          /* a learned logit for each head, in the denominator only */
+#define CLATTN_FEATURE_Q_LENS 0x200u         /* a valid q length for each batch entry */
+#define CLATTN_FEATURE_KV_LENS 0x400u        /* a valid kv length for each batch entry */
+#define CLATTN_FEATURE_Q_OFFSETS 0x800u      /* an offset for each batch entry; needs POSITION_EXPLICIT */
+#define CLATTN_FEATURE_KEY_TILES 0x1000u     /* block-sparse: a list of allowed key tiles per query tile */
+#define CLATTN_FEATURE_LSE_BASE_2 0x2000u    /* lse is log2, not ln, of the sum; needs LSE */
 
-/* Where query row 0 stands among the keys: row i has position i + offset. It rules causal bound and
- * window alike. (Known systems differ: bottom right is FlashAttention >= 2.1, top left is PyTorch's
- * is_causal.) */
+/* Where query row 0 stands among the keys: row i has position i + offset. It rules causal bound, window,
+ * ALiBi and the position that score_mod and mask_mod are told. (Known systems differ: bottom right is
+ * FlashAttention >= 2.1, top left is PyTorch's is_causal.) With Q_LENS and KV_LENS the lengths are those
+ * of the batch entry. */
 #define CLATTN_POSITION_BOTTOM_RIGHT 0 /* offset = kv_len - q_len */
 #define CLATTN_POSITION_TOP_LEFT 1     /* offset = 0 */
-#define CLATTN_POSITION_EXPLICIT 2     /* offset = clattn_forward_args.q_offset, may be negative */
+#define CLATTN_POSITION_EXPLICIT 2     /* offset = q_offset of the call, or q_offsets; may be negative */
 
 /* A kernel family. The first that fits device and plan is taken; see clattn_plan_describe. */
 #define CLATTN_PATH_AUTO 0
@@ -210,10 +225,25 @@ typedef struct clattn_plan_desc {
     uint32_t features;     /* CLATTN_FEATURE_*, or-ed */
     int32_t position_mode; /* CLATTN_POSITION_* */
     int32_t path;          /* CLATTN_PATH_*: AUTO, or one to be forced */
+    /* OpenCL C of the caller's, compiled into the kernels and part of the program's cache key; copied.
+     * Each is an expression, or the body of a function (then it holds a `return`), over
+     *
+     *     float score                  score_mod only: the score so far, in natural units
+     *     int batch, head_q, head_kv
+     *     int query, position, key     query row i, i + offset, key j: all within their sequence
+     *     const __global void *user    clattn_forward_args.user, NULL without
+     *     float4 values                clattn_forward_args.user_values
+     *
+     * score_mod gives the new score (-INFINITY forbids the key); mask_mod gives 0 where the key is
+     * forbidden. Both must depend on nothing else; they may also be called for pairs that are forbidden
+     * otherwise, with 0 <= query < q_len and 0 <= key < kv_len. Errors of the compiler go to the log
+     * with the text's own line numbers, as "score_mod" and "mask_mod". NULL: none. */
+    const char *score_mod;
+    const char *mask_mod;
 } clattn_plan_desc;
 
 /* clang-format off */
-#define CLATTN_PLAN_DESC_INIT { sizeof(clattn_plan_desc), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define CLATTN_PLAN_DESC_INIT { sizeof(clattn_plan_desc), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL }
 /* clang-format on */
 
 /* Whether clattn_plan_create would accept the description, without compiling anything. On
@@ -246,13 +276,20 @@ CLATTN_API clattn_status clattn_plan_source(const clattn_plan *plan, const char 
 #define CLATTN_MEM_BUFFER 0 /* handle is a cl_mem. Others are reserved and refused. */
 
 /* A tensor of a call; this struct is frozen. Strides are in elements and may be anything >= 0 (0
- * repeats an input along that axis); the last axis is contiguous: stride[3] is 1, or 0 for short.
+ * repeats an input along that axis); the last axis of q, k, v and o is contiguous: stride[3] is 1, or 0
+ * for short.
  *
  *     q, o    [batch, heads_q,  q_len,  head_dim]    stride: batch, head, token, 1
  *     k, v    [batch, heads_kv, kv_len, head_dim]    stride: batch, head, token, 1
  *     lse     [batch, heads_q,  q_len]  float32      stride: batch, head, token, (unused)
  *     bias    [batch, heads_q,  q_len,  kv_len]      stride: batch, head, row, key; all as given
+ *     mask    likewise, a byte each
+ *     bias_head_scale, alibi_slopes, sinks  [batch, heads_q]  float32    stride: batch, head
+ *     q_lens, kv_lens, q_offsets            [batch]           int32      stride: batch
+ *     tiles_count   [batch, heads_q, query tiles]             int32      stride: batch, head, tile
+ *     tiles_index   [batch, heads_q, query tiles, capacity]   int32      stride: batch, head, tile, entry
  *
+ * Strides that are not named must be 0.
  * BHSD, BSHD or interleaved QKV are strides, not modes. byte_offset is a multiple of the element size.
  * Rows whose offset and strides are multiples of four elements are read fastest. */
 typedef struct clattn_tensor {
@@ -299,34 +336,76 @@ typedef struct clattn_forward_args {
     int64_t window_right;
     float scale;   /* finite, may be negative; 0: 1 / sqrt(head_dim_qk) */
     float softcap; /* > 0 with CLATTN_FEATURE_SOFTCAP, otherwise 0 */
+
+    /* Each with the feature of its name, otherwise its handle must be NULL. */
+    clattn_tensor mask;
+    clattn_tensor bias_head_scale;
+    clattn_tensor alibi_slopes; /* clattn_alibi_slopes computes the standard ones */
+    clattn_tensor sinks;        /* not scaled, not capped; -inf: none for that head */
+    /* Values are clamped to 0 .. q_len and 0 .. kv_len; nothing is read beyond them, and rows of o and lse
+     * beyond an entry's q length are not written. */
+    clattn_tensor q_lens;
+    clattn_tensor kv_lens;
+    clattn_tensor q_offsets; /* clamped to +-CLATTN_MAX_LENGTH */
+    /* With CLATTN_FEATURE_KEY_TILES: query tile t is rows t * tile_rows on, key tile u keys u * tile_keys
+     * on. tiles_index[b, h, t, 0 .. tiles_count[b, h, t] - 1] names the key tiles that the rows of query
+     * tile t may see, in any order; counts are clamped to 0 .. tiles_capacity, and entries that name no
+     * tile are passed over. (FlexAttention's BlockMask has the same form.) */
+    clattn_tensor tiles_count;
+    clattn_tensor tiles_index;
+    int64_t tiles_capacity; /* length of tiles_index's last axis; 0 without the feature */
+    int32_t tile_rows;      /* >= 1; 0 without the feature */
+    int32_t tile_keys;      /* likewise */
+    /* For score_mod and mask_mod: any buffer, from byte_offset on (a multiple of 16), strides 0; its handle
+     * may be NULL. Without either, NULL and zeros. */
+    clattn_tensor user;
+    float user_values[4];
 } clattn_forward_args;
 
 /* clang-format off */
 #define CLATTN_FORWARD_ARGS_INIT \
     { sizeof(clattn_forward_args), 0, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, \
-      CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, 0, 0, 0, 0, 0, 0, 0.0f, 0.0f }
+      CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, 0, 0, 0, 0, 0, 0, 0.0f, 0.0f, \
+      CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, \
+      CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, 0, 0, 0, CLATTN_TENSOR_INIT, \
+      { 0.0f, 0.0f, 0.0f, 0.0f } }
 /* clang-format on */
 
-/* Bytes of workspace that a forward call with these bounds needs. Reads no buffer; grows with each
- * bound. Both paths of this version need none: *bytes is 0 and args.workspace stays empty. */
+/* Bytes of workspace that a forward call with these bounds needs at most. Reads no buffer; grows with each
+ * bound. 0 unless mask, bias, key tiles or mask_mod take part: these are looked through once, tile by tile,
+ * and the workspace holds a byte for each tile, so that tiles that no row may see are never loaded and tiles
+ * that every row may see are not compared. A mask or bias repeated over heads or batch needs less than this
+ * says.
+ *
+ * args.workspace: byte_offset on, strides 0; undefined on entry and after the call, and no other call's
+ * while this one is in flight. handle NULL: the call makes a buffer of its own on the device, which is let
+ * go when its commands have ended. */
 CLATTN_API clattn_status clattn_forward_workspace(const clattn_plan *plan, const clattn_bounds *bounds,
                                                   size_t *bytes);
+
+/* The standard ALiBi slopes of any number of heads. With n the largest power of two <= heads and m = max_bias
+ * (0: 8): slope h is 2^(-m (h+1) / n) for h < n, and 2^(-(m/2) (2 (h-n) + 1) / n) beyond (Press et al. 2022,
+ * "Train short, test long", section 3 and its code for other head counts). `slopes` is host memory for
+ * `heads` floats. CLATTN_INVALID_ARGUMENT if it is NULL, heads < 1, or max_bias is negative or not finite. */
+CLATTN_API clattn_status clattn_alibi_slopes(float *slopes, int32_t heads, float max_bias);
 
 /* Enqueues one attention call. The commands start after the `num_wait` events of `wait` (and whatever
  * an in-order queue holds); *event, if `event` is not NULL, completes after all of them and is set on
  * every success, also when there was nothing to do. The queue may be in-order or out-of-order and must
  * belong to the context and device of the plan. Nothing is compiled, flushed, finished or waited for;
- * no device memory is allocated. On an OpenCL error after validation the outputs are undefined.
+ * no device memory is allocated, unless the call needs a workspace and is given none. On an OpenCL error
+ * after validation the outputs are undefined.
  *
  * Extremes (the full text of what tests hold):
- * - A final score of -inf, from any source, forbids the key. Finite scores below -1e30 act as -1e30, so
- *   a row filled with a framework's most negative float gives uniform weights. +inf or NaN in an allowed
- *   score makes that row of o and lse NaN.
- * - A row with no allowed key: o = 0, lse = -inf.
- * - Nothing is read beyond q_len and kv_len, nor k and v where no row of the call may see the key
- *   because of causal bound or window. A NaN in k at a key forbidden to a row never reaches that row. A
- *   NaN in v at a key forbidden to this row but allowed to another may reach it (0 * NaN), as in every
- *   implementation by matrix products.
+ * - A final score of -inf, from any source, forbids the key. A bias of -inf makes the score -inf whatever
+ *   the product is. Finite scores below -1e30 act as -1e30, so a row filled with a framework's most negative
+ *   float gives uniform weights. +inf or NaN in an allowed score makes that row of o and lse NaN.
+ * - A row with no allowed key: o = 0, lse = -inf; with a sink: o = 0, lse = sink.
+ * - Nothing is read beyond q_len and kv_len (those of the batch entry). NaN and inf in k and v at keys that
+ *   no row of the call may see (causal bound, window, mask, key tiles, mask_mod, bias of -inf) change no bit
+ *   of the result. A NaN in k at a key forbidden to a row never reaches that row. A NaN in v at a key
+ *   forbidden to this row but allowed to another may reach it (0 * NaN), as in every implementation by
+ *   matrix products.
  * - Same inputs, device and plan: same bits.
  * Outputs must not overlap inputs or each other, nor an output's rows one another; inputs may share
  * memory. */

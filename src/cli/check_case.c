@@ -192,7 +192,7 @@ static void poison_unseen(check_case *check, const case_inputs *in)
         int seen = 0;
         for (int64_t i = 0; i < in->q_len && !seen; i++) {
             int64_t begin, end;
-            reference_keys_of_row(&call, i, &begin, &end);
+            reference_keys_of_row(&call, 0, i, &begin, &end);
             seen = key >= begin && key < end;
         }
         if (seen)

@@ -23,21 +23,35 @@ static int64_t saturating_add(int64_t a, int64_t b)
     return a + b;
 }
 
-void reference_keys_of_row(const reference_call *call, int64_t i, int64_t *begin, int64_t *end)
+static int64_t clamp(int64_t value, int64_t least, int64_t most)
 {
-    int64_t offset = 0;
-    if (call->position_mode == CLATTN_POSITION_BOTTOM_RIGHT)
-        offset = call->kv_len - call->q_len;
-    else if (call->position_mode == CLATTN_POSITION_EXPLICIT)
-        offset = call->q_offset;
+    return value < least ? least : value > most ? most : value;
+}
 
+reference_sequence reference_sequence_of(const reference_call *call, int64_t b)
+{
+    reference_sequence s = {call->q_len, call->kv_len, 0};
+    if (call->q_lens)
+        s.q_len = clamp(call->q_lens[b], 0, call->q_len);
+    if (call->kv_lens)
+        s.kv_len = clamp(call->kv_lens[b], 0, call->kv_len);
+    if (call->position_mode == CLATTN_POSITION_BOTTOM_RIGHT)
+        s.offset = s.kv_len - s.q_len;
+    else if (call->position_mode == CLATTN_POSITION_EXPLICIT)
+        s.offset = call->q_offsets ? call->q_offsets[b] : call->q_offset;
+    return s;
+}
+
+void reference_keys_of_row(const reference_call *call, int64_t b, int64_t i, int64_t *begin, int64_t *end)
+{
+    const reference_sequence s = reference_sequence_of(call, b);
     *begin = 0;
-    *end = call->kv_len;
-    if (call->causal && *end > saturating_add(offset, i + 1))
-        *end = saturating_add(offset, i + 1);
+    *end = s.kv_len;
+    if (call->causal && *end > saturating_add(s.offset, i + 1))
+        *end = saturating_add(s.offset, i + 1);
     if (call->has_window) {
-        const int64_t first = saturating_add(offset, i - call->window_left);
-        const int64_t past = saturating_add(saturating_add(offset, call->window_right), i + 1);
+        const int64_t first = saturating_add(s.offset, i - call->window_left);
+        const int64_t past = saturating_add(saturating_add(s.offset, call->window_right), i + 1);
         if (call->window_left >= 0 && *begin < first)
             *begin = first;
         if (call->window_right >= 0 && *end > past)
@@ -45,7 +59,64 @@ void reference_keys_of_row(const reference_call *call, int64_t i, int64_t *begin
     }
 }
 
-/* Steps 1 to 3 of the score pipeline for one key; -inf: the key is forbidden. */
+static int tile_is_listed(const reference_tiles *t, int64_t b, int64_t h, int64_t row_tile, int64_t key_tile)
+{
+    const int64_t *c = t->count_stride, *x = t->index_stride;
+    const int64_t count = clamp(t->count[b * c[0] + h * c[1] + row_tile * c[2]], 0, t->capacity);
+    for (int64_t n = 0; n < count; n++)
+        if (t->index[b * x[0] + h * x[1] + row_tile * x[2] + n * x[3]] == key_tile)
+            return 1;
+    return 0;
+}
+
+/* The masks of step 4 that are not by position. */
+static int mask_allows(const reference_call *call, int64_t b, int64_t h, int64_t i, int64_t j)
+{
+    const int64_t *m = call->mask.stride;
+    if (call->mask.data &&
+        ((const unsigned char *)call->mask.data)[b * m[0] + h * m[1] + i * m[2] + j * m[3]] == 0)
+        return 0;
+    if (call->tiles.count && !tile_is_listed(&call->tiles, b, h, i / call->tiles.rows, j / call->tiles.keys))
+        return 0;
+    return !call->mod.mask || call->mod.mask(call->mod.user, b, h, h / (call->heads_q / call->heads_kv), i,
+                                             i + reference_sequence_of(call, b).offset, j) != 0;
+}
+
+int reference_is_allowed(const reference_call *call, int64_t b, int64_t h, int64_t i, int64_t j)
+{
+    int64_t begin, end;
+    reference_keys_of_row(call, b, i, &begin, &end);
+    if (j < begin || j >= end || !mask_allows(call, b, h, i, j))
+        return 0;
+    return !call->bias.data || call->mod.score || reference_load(&call->bias, b, h, i, j) != -INFINITY;
+}
+
+double reference_final_score(const reference_call *call, double score, int64_t b, int64_t h, int64_t i,
+                             int64_t j)
+{
+    if (!mask_allows(call, b, h, i, j))
+        return -INFINITY;
+    if (call->bias.data) {
+        const double bias = (double)reference_load(&call->bias, b, h, i, j);
+        const double head_scale =
+            call->bias_head_scale.data ? (double)reference_load(&call->bias_head_scale, b, h, 0, 0) : 1;
+        score = bias == -INFINITY ? -INFINITY : score + head_scale * bias;
+    }
+    const int64_t position = i + reference_sequence_of(call, b).offset;
+    if (call->alibi_slopes.data)
+        score -= (double)reference_load(&call->alibi_slopes, b, h, 0, 0) * fabs((double)(position - j));
+    if (call->mod.score)
+        score = call->mod.score(call->mod.user, score, b, h, h / (call->heads_q / call->heads_kv), i,
+                                position, j);
+    return score > -INFINITY && score < -1e30 ? -1e30 : score;
+}
+
+double reference_sink(const reference_call *call, int64_t b, int64_t h)
+{
+    return call->sinks.data ? (double)reference_load(&call->sinks, b, h, 0, 0) : -INFINITY;
+}
+
+/* Steps 1 to 4 of the score pipeline for one key; -inf: the key is forbidden. */
 static double score_of(const reference_call *call, const double *q, const double *k, int64_t b, int64_t h,
                        int64_t i, int64_t j)
 {
@@ -55,21 +126,17 @@ static double score_of(const reference_call *call, const double *q, const double
     score *= call->scale != 0 ? call->scale : 1 / sqrt((double)call->head_dim_qk);
     if (call->softcap > 0)
         score = call->softcap * tanh(score / call->softcap);
-    if (call->bias.data)
-        score += (double)reference_load(&call->bias, b, h, i, j);
-    if (score > -INFINITY && score < -1e30)
-        score = -1e30;
-    return score;
+    return reference_final_score(call, score, b, h, i, j);
 }
 
-/* One row of o and its lse from the final scores of the keys begin .. end - 1. */
+/* One row of o and its lse from the final scores of the keys begin .. end - 1 and the head's sink. */
 static void softmax_row(const reference_call *call, const double *score, const double *v, int64_t begin,
-                        int64_t end, double *o, double *lse)
+                        int64_t end, double sink, double *o, double *lse)
 {
     for (int64_t c = 0; c < call->head_dim_v; c++)
         o[c] = 0;
-    double largest = -INFINITY;
-    int broken = 0;
+    double largest = sink;
+    int broken = isnan(sink) || sink == INFINITY;
     for (int64_t j = begin; j < end; j++) {
         broken |= isnan(score[j]) || score[j] == INFINITY;
         if (score[j] > largest)
@@ -85,7 +152,7 @@ static void softmax_row(const reference_call *call, const double *score, const d
         *lse = -INFINITY;
         return;
     }
-    double sum = 0;
+    double sum = exp(sink - largest);
     for (int64_t j = begin; j < end; j++) {
         if (score[j] == -INFINITY)
             continue;
@@ -128,20 +195,21 @@ int reference_forward(const reference_call *call, double *o, double *lse)
             const int64_t head_kv = h / (call->heads_q / call->heads_kv);
             gather_head(&call->k, b, head_kv, call->kv_len, dim, k);
             gather_head(&call->v, b, head_kv, call->kv_len, dim_v, v);
-            for (int64_t i = 0; i < call->q_len; i++) {
+            const int64_t rows = reference_sequence_of(call, b).q_len;
+            for (int64_t i = 0; i < rows; i++) {
                 int64_t begin, end;
-                reference_keys_of_row(call, i, &begin, &end);
+                reference_keys_of_row(call, b, i, &begin, &end);
                 for (int64_t c = 0; c < dim; c++)
                     q[c] = (double)reference_load(&call->q, b, h, i, c);
                 for (int64_t j = begin; j < end; j++)
                     score[j] = score_of(call, q, k + j * dim, b, h, i, j);
                 double row_lse;
-                softmax_row(call, score, v, begin, end, row_o, &row_lse);
+                softmax_row(call, score, v, begin, end, reference_sink(call, b, h), row_o, &row_lse);
                 const int64_t row = (b * call->heads_q + h) * call->q_len + i;
                 for (int64_t c = 0; o && c < dim_v; c++)
                     o[row * dim_v + c] = row_o[c];
                 if (lse)
-                    lse[row] = row_lse;
+                    lse[row] = call->lse_base_2 ? row_lse / log(2.0) : row_lse;
             }
         }
 

@@ -39,10 +39,7 @@ static void scores_of_row(const reference_call *call, naive_scratch *s, int64_t 
         score *= scale;
         if (softcap > 0)
             score = softcap * tanhf(score / softcap);
-        if (call->bias.data)
-            score += reference_load(&call->bias, b, h, i, j);
-        if (score > -INFINITY && score < -1e30f)
-            score = -1e30f;
+        score = (float)reference_final_score(call, (double)score, b, h, i, j);
         if (fabsf(score) <= largest_rounded)
             score = dtype_round(score, call->q.dtype);
         s->row[j] = score;
@@ -50,16 +47,17 @@ static void scores_of_row(const reference_call *call, naive_scratch *s, int64_t 
 }
 
 /* Steps 2 and 3: softmax, rounded, times V. */
-static float weigh_row(const reference_call *call, naive_scratch *s, int64_t begin, int64_t end, float *o)
+static float weigh_row(const reference_call *call, naive_scratch *s, int64_t begin, int64_t end, float sink,
+                       float *o)
 {
     for (int64_t c = 0; c < call->head_dim_v; c++)
         o[c] = 0;
-    float largest = -INFINITY;
+    float largest = sink;
     for (int64_t j = begin; j < end; j++)
         largest = fmaxf(largest, s->row[j]);
     if (largest == -INFINITY)
         return -INFINITY;
-    float sum = 0;
+    float sum = expf(sink - largest);
     for (int64_t j = begin; j < end; j++) {
         s->row[j] = expf(s->row[j] - largest);
         sum += s->row[j];
@@ -86,18 +84,20 @@ int reference_naive(const reference_call *call, int32_t dtype_o, float *o, float
             const int64_t head_kv = h / (call->heads_q / call->heads_kv);
             gather_head(&call->k, b, head_kv, call->kv_len, dim, s.k);
             gather_head(&call->v, b, head_kv, call->kv_len, dim_v, s.v);
-            for (int64_t i = 0; i < call->q_len; i++) {
+            const int64_t rows = reference_sequence_of(call, b).q_len;
+            for (int64_t i = 0; i < rows; i++) {
                 int64_t begin, end;
-                reference_keys_of_row(call, i, &begin, &end);
+                reference_keys_of_row(call, b, i, &begin, &end);
                 for (int64_t c = 0; c < dim; c++)
                     s.q[c] = reference_load(&call->q, b, h, i, c);
                 scores_of_row(call, &s, b, h, i, begin, end);
-                const float row_lse = weigh_row(call, &s, begin, end, row_o);
+                const float row_lse =
+                    weigh_row(call, &s, begin, end, (float)reference_sink(call, b, h), row_o);
                 const int64_t row = (b * call->heads_q + h) * call->q_len + i;
                 for (int64_t c = 0; o && c < dim_v; c++)
                     o[row * dim_v + c] = dtype_round(row_o[c], dtype_o);
                 if (lse)
-                    lse[row] = row_lse;
+                    lse[row] = call->lse_base_2 ? row_lse / logf(2.0f) : row_lse;
             }
         }
 

@@ -123,7 +123,7 @@ static void fill_inputs(call_data *data, random_state *random)
     int64_t first_key = call.kv_len, end_key = 0;
     for (int64_t i = 0; i < call.q_len; i++) {
         int64_t begin, end;
-        reference_keys_of_row(&call, i, &begin, &end);
+        reference_keys_of_row(&call, 0, i, &begin, &end);
         if (begin >= end)
             continue;
         first_key = begin < first_key ? begin : first_key;

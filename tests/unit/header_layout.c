@@ -42,11 +42,13 @@ AFTER(allocator, allocate, release);
 LAST(allocator, release);
 
 typedef clattn_plan_desc desc;
-static_assert(sizeof(desc) == 14 * 4, "clattn_plan_desc: 14 fields of 32 bits");
 static_assert(offsetof(desc, phase) == 4, "phase");
 static_assert(offsetof(desc, heads_q) == 28, "heads_q");
 static_assert(offsetof(desc, features) == 44, "features");
 static_assert(offsetof(desc, path) == 52, "path");
+AFTER(desc, path, score_mod);
+AFTER(desc, score_mod, mask_mod);
+LAST(desc, mask_mod);
 
 typedef clattn_tensor tensor;
 FIRST(tensor, mem_kind);
@@ -85,14 +87,28 @@ AFTER(forward_args, q_offset, window_left);
 AFTER(forward_args, window_left, window_right);
 AFTER(forward_args, window_right, scale);
 AFTER(forward_args, scale, softcap);
-LAST(forward_args, softcap);
+AFTER(forward_args, softcap, mask);
+AFTER(forward_args, mask, bias_head_scale);
+AFTER(forward_args, bias_head_scale, alibi_slopes);
+AFTER(forward_args, alibi_slopes, sinks);
+AFTER(forward_args, sinks, q_lens);
+AFTER(forward_args, q_lens, kv_lens);
+AFTER(forward_args, kv_lens, q_offsets);
+AFTER(forward_args, q_offsets, tiles_count);
+AFTER(forward_args, tiles_count, tiles_index);
+AFTER(forward_args, tiles_index, tiles_capacity);
+AFTER(forward_args, tiles_capacity, tile_rows);
+AFTER(forward_args, tile_rows, tile_keys);
+AFTER(forward_args, tile_keys, user);
+AFTER(forward_args, user, user_values);
+LAST(forward_args, user_values);
 
 /* The first version, for ever. */
 #if UINTPTR_MAX == 0xffffffffffffffff
 static_assert(sizeof(clattn_context_options) == 104, "clattn_context_options");
 static_assert(sizeof(clattn_tensor) == 72, "clattn_tensor");
 static_assert(sizeof(clattn_bounds) == 32, "clattn_bounds");
-static_assert(sizeof(clattn_forward_args) == 568, "clattn_forward_args");
+static_assert(sizeof(clattn_forward_args) == 1320, "clattn_forward_args");
 #endif
 
 /* The _INIT macros initialise every field (-Wextra sees a missing one) and set the size. */
