@@ -1,6 +1,7 @@
 /* verify.c: the comparison with the reference. */
 #include "verify.h"
 
+#include "case_layout.h"
 #include "cli.h"
 #include "tensor_convert.h"
 
@@ -113,15 +114,32 @@ static double floor_of(int32_t dtype)
     return dtype == CLATTN_DTYPE_F32 ? 0x1p-18 : dtype == CLATTN_DTYPE_F16 ? 0x1p-10 : 0x1p-7;
 }
 
-/* About the largest score that decides anything: lse lies at most ln(keys) above its row's largest.
- * Rows that a bias lifted or sank by thousands would make every other row's bound meaningless. */
+/* The largest |slope * distance| of a call; 0 without ALiBi. */
+static double largest_alibi(const reference_call *call)
+{
+    double largest = 0;
+    for (int64_t b = 0; call->alibi_slopes.data && b < call->batch; b++) {
+        const reference_sequence s = reference_sequence_of(call, b);
+        const double first = (double)s.offset, last = first + (double)call->q_len;
+        const double distance = fmax(fabs(first), fmax(fabs(last), fabs(first - (double)call->kv_len)));
+        for (int64_t h = 0; h < call->heads_q; h++)
+            largest = fmax(largest, distance * fabs((double)reference_load(&call->alibi_slopes, b, h, 0, 0)));
+    }
+    return largest;
+}
+
+/* About the largest score that decides anything, in natural units: lse lies at most ln(keys) above its row's
+ * largest. Rows that a bias lifted or sank by thousands would make every other row's bound meaningless; where
+ * ALiBi does it, all rows near them are as large. */
 static double score_size(const attention_case *c, const expectation *x)
 {
-    double size = 0;
+    const reference_call call = case_reference(c);
+    const double unit = c->options.lse_base_2 ? log(2.0) : 1, limit = 1000 + largest_alibi(&call);
     const int64_t rows = case_elements(&c->tensor[TENSOR_LSE]);
+    double size = 0;
     for (int64_t i = 0; i < rows; i++)
-        if (fabs(x->lse[i]) < 1000 && fabs(x->lse[i]) > size)
-            size = fabs(x->lse[i]);
+        if (fabs(x->lse[i]) * unit < limit && fabs(x->lse[i]) * unit > size)
+            size = fabs(x->lse[i]) * unit;
     return size;
 }
 
