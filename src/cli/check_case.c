@@ -180,7 +180,6 @@ static int choose_options(call_options *o, const check_group *group, const check
         o->mask_mod = mod->mask_mod;
         o->num_user_values = mod->num_values;
         memcpy(o->user_values, mod->values, sizeof o->user_values);
-        o->verify = 0; /* of these texts `clattn run` knows no meaning */
     }
     return status;
 }

@@ -100,7 +100,7 @@ static int run_case(check_state *s, check_case *check, char *reason, size_t capa
     device_call_close(&call);
     int status = CLI_OK;
     if (!reason[0]) {
-        status = verify_result(&v, &check->c, o, lse);
+        status = verify_result(&v, &check->c, o, lse, NULL);
         if (status == CLI_OK) {
             *share = v.worst;
             cli_format(reason, capacity, "%s", v.reason);

@@ -90,10 +90,6 @@ static int read_options(run_options *o, common_options *common, const option_set
         status = options_parse(set, common, argc, argv, &operands);
     if (status == CLI_OK)
         status = call_options_check(&o->call);
-    if (status == CLI_OK && o->call.verify && (o->call.score_mod || o->call.mask_mod))
-        return cli_fail(CLI_USAGE,
-                        "--verify: expected without --score-mod and --mask-mod, which the reference "
-                        "cannot run");
     if (status == CLI_OK && !o->output && !saved && !o->save_case && !o->repeat)
         return cli_fail(CLI_USAGE, "-o OUT.safetensors is missing");
     return status;
@@ -212,6 +208,20 @@ static void print_json(const run_options *o, const device_call *call, const run_
     cJSON_Delete(json);
 }
 
+static int verify(verdict *v, device_call *call, const unsigned char *values, const float *lse)
+{
+    const call_options *o = &call->c->options;
+    mod_evaluator mods;
+    if (!o->score_mod && !o->mask_mod)
+        return verify_result(v, call->c, values, lse, NULL);
+    int status = mod_evaluator_open(&mods, call->device, call->c);
+    if (status == CLI_OK) {
+        status = verify_result(v, call->c, values, lse, &mods);
+        mod_evaluator_close(&mods);
+    }
+    return status;
+}
+
 /* The part with results in hand: checks, file, report. */
 static int deliver(const run_options *o, device_call *call, double median, const unsigned char *values,
                    const float *lse, const char *wrong)
@@ -222,7 +232,7 @@ static int deliver(const run_options *o, device_call *call, double median, const
     if (wrong[0])
         return cli_fail(CLI_FAILED, "%s", wrong);
     if (o->call.verify) {
-        status = verify_result(&v, call->c, values, lse);
+        status = verify(&v, call, values, lse);
         if (status != CLI_OK)
             return status;
         report.verdict = &v;

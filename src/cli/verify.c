@@ -25,19 +25,37 @@ static void release(expectation *e)
     free(e->naive_lse);
 }
 
-static int compute(expectation *e, const attention_case *c)
+/* Has the texts answer to the scores that the reference, or naive attention, asks about. */
+static int prepare(reference_call *call, mod_evaluator *mods, int naive, int32_t dtype_o)
+{
+    if (!mods)
+        return CLI_OK;
+    call->mod = mod_collector(mods);
+    if ((naive ? reference_naive(call, dtype_o, NULL, NULL) : reference_forward(call, NULL, NULL)) != 0)
+        return cli_fail(CLI_FAILED, "not enough memory for the reference");
+    call->mod = mod_answers(mods);
+    return mod_evaluate(mods);
+}
+
+static int compute(expectation *e, const attention_case *c, mod_evaluator *mods)
 {
     const int64_t rows = case_elements(&c->tensor[TENSOR_LSE]);
     const int64_t elements = case_elements(&c->tensor[TENSOR_O]);
-    const reference_call call = case_reference(c);
+    const int32_t dtype_o = c->tensor[TENSOR_O].dtype;
+    reference_call call = case_reference(c);
     e->o = array_of(elements, sizeof *e->o);
     e->lse = array_of(rows, sizeof *e->lse);
     e->naive_o = array_of(elements, sizeof *e->naive_o);
     e->naive_lse = array_of(rows, sizeof *e->naive_lse);
-    if (e->o && e->lse && e->naive_o && e->naive_lse && reference_forward(&call, e->o, e->lse) == 0 &&
-        reference_naive(&call, c->tensor[TENSOR_O].dtype, e->naive_o, e->naive_lse) == 0)
-        return CLI_OK;
-    return cli_fail(CLI_FAILED, "not enough memory for the reference");
+    int enough = e->o && e->lse && e->naive_o && e->naive_lse;
+    int status = enough ? prepare(&call, mods, 0, dtype_o) : CLI_OK;
+    if (enough && status == CLI_OK)
+        enough = reference_forward(&call, e->o, e->lse) == 0;
+    if (enough && status == CLI_OK)
+        status = prepare(&call, mods, 1, dtype_o);
+    if (enough && status == CLI_OK)
+        enough = reference_naive(&call, dtype_o, e->naive_o, e->naive_lse) == 0;
+    return enough ? status : cli_fail(CLI_FAILED, "not enough memory for the reference");
 }
 
 static int same_kind(double result, double reference)
@@ -170,11 +188,12 @@ static void judge(verdict *v, const attention_case *c, const char *name, int64_t
     }
 }
 
-int verify_result(verdict *out, const attention_case *c, const unsigned char *o, const float *lse)
+int verify_result(verdict *out, const attention_case *c, const unsigned char *o, const float *lse,
+                  mod_evaluator *mods)
 {
     expectation x = {0};
     memset(out, 0, sizeof *out);
-    const int status = compute(&x, c);
+    const int status = compute(&x, c, mods);
     if (status == CLI_OK) {
         const comparison mo = compare_o(c, o, &x), ml = compare_lse(c, lse, &x);
         out->passed = 1;
