@@ -160,6 +160,8 @@ clattn_plan_desc case_plan_desc(const attention_case *c)
     desc.features = features(c);
     desc.position_mode = position_mode(c);
     desc.path = c->options.path;
+    desc.tile_rows = (int32_t)c->options.tile_rows;
+    desc.tile_keys = (int32_t)c->options.tile_keys;
     desc.score_mod = c->options.score_mod;
     desc.mask_mod = c->options.mask_mod;
     return desc;

@@ -193,8 +193,9 @@ static int apply_tiles(call_options *o, const char *value)
     if (status != CLI_OK)
         return status;
     for (int i = 0; i < 2; i++)
-        if (size[i] < 1 || size[i] > INT32_MAX)
-            return cli_fail(CLI_USAGE, "--tiles '%.60s': expected numbers from 1 to %d", value, INT32_MAX);
+        if (size[i] < 1 || size[i] > CLATTN_MAX_LENGTH)
+            return cli_fail(CLI_USAGE, "--tiles '%.60s': expected numbers from 1 to %d", value,
+                            CLATTN_MAX_LENGTH);
     o->tile_rows = size[0];
     o->tile_keys = size[1];
     return CLI_OK;

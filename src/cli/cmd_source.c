@@ -101,6 +101,8 @@ static int apply(void *user, int id, const char *name, const char *value)
         desc->features |= plan_features[id - SOURCE_FEATURE].bit | plan_features[id - SOURCE_FEATURE].needs;
         if (plan_features[id - SOURCE_FEATURE].bit == CLATTN_FEATURE_Q_OFFSETS)
             desc->position_mode = CLATTN_POSITION_EXPLICIT;
+        if (plan_features[id - SOURCE_FEATURE].bit == CLATTN_FEATURE_KEY_TILES)
+            desc->tile_rows = desc->tile_keys = 128;
         break;
     }
     return status;

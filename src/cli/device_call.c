@@ -126,8 +126,6 @@ static void set_args(device_call *call)
     args.scale = o->scale;
     args.softcap = o->softcap;
     args.tiles_capacity = c->tensor[TENSOR_TILES_INDEX].dim[3];
-    args.tile_rows = (int32_t)o->tile_rows;
-    args.tile_keys = (int32_t)o->tile_keys;
     memcpy(args.user_values, o->user_values, sizeof args.user_values);
     call->args = args;
 }

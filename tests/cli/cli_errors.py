@@ -57,7 +57,7 @@ def usage(folder):
              ["--strides", "q=1,1,1"], ["--strides", f"v={2**62},{2**62},1"], ["--lse=yes"],
              ["--offset-bytes", f"v={2**62}"], ["--lse-base", "10"], ["--lse-base=2"], ["--lse-base", "e"],
              ["--alibi-max-bias", "0"], ["--alibi-max-bias=-8"], ["--alibi-max-bias", "inf"], ["--tiles", "16"],
-             ["--tiles", "0,16"], ["--tiles", "16,-1"], ["--tiles", "16,16,16"], ["--tiles", f"16,{2**31}"],
+             ["--tiles", "0,16"], ["--tiles", "16,-1"], ["--tiles", "16,16,16"], ["--tiles", f"16,{2**30 + 1}"],
              ["--score-mod", ""], ["--mask-mod", " \n"], ["--score-mod", "\udcff"], ["--user-values", "1"],
              ["--user-values", "", "--score-mod=score"], ["--user-values", "1,2,3,4,5", "--score-mod=score"],
              ["--user-values", "1,,2", "--mask-mod=1"], ["--user-values", "nan", "--mask-mod=1"],
