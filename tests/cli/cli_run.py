@@ -84,7 +84,7 @@ def compare(name, folder, dtype="F32", dims=(2, 4, 2, 9, 13, 20, 24), bshd=False
         if bias_shape is not None:
             more["bias"] = lambda i, j: element(values["bias"], bias_shape, (batch, head, i, j))
         if meaning:
-            more.update(meaning(batch, head, more))
+            more.update(meaning(batch, head, dict(more)))
         key = (batch, head // (hq // hkv))
         rows = q_lens[batch] if q_lens else nq
         keys = kv_lens[batch] if kv_lens else nk
