@@ -44,13 +44,10 @@ static const option_row bench_rows[] = {
 
 static const command_text bench_text = {
     "bench [--preset NAME | --shape B,Hq,Hkv,Nq,Nk,D] [options]",
-    "Time (median; least; spread), rate and memory. GFLOP/s count 2*B*Hq*pairs*(D+Dv), pairs being "
-    "those\n"
-    "of query and key that causal bound, window and key tiles allow. The ceiling is the rate of plain "
-    "multiply-adds "
-    "on the\n"
-    "same device, measured before. Preset paper shows naive against flash: deviation, memory, "
-    "time.",
+    "Time (median; least; spread), rate and memory. GFLOP/s count 2*B*Hq*pairs*(D+Dv), pairs being those\n"
+    "of query and key that causal bound, window and key tiles allow. The ceiling is the rate of plain\n"
+    "multiply-adds on the same device, measured before. Preset paper shows naive against flash:\n"
+    "deviation, memory, time.",
 };
 
 static int apply_preset(bench_options *o, const char *value)

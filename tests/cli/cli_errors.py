@@ -276,6 +276,19 @@ def hostile(folder):
         fail("a refused run left a file")
 
 
+def texts(folder):
+    """What a compiler says of score_mod and mask_mod, with the text's own lines. Drivers may talk on stderr too."""
+    out = os.path.join(folder, "out.safetensors")
+    for option, text, line in (("--score-mod", "score + nothing", 1), ("--mask-mod", "int x = 1;\nreturn x +\n nothing;", 3)):
+        for command in ["run", GOOD, "-o", out], ["source"]:
+            result = run(*command, option, text, "--path", "cpu")
+            said = [x for x in result.stderr.splitlines() if x.startswith("clattn")]
+            if result.returncode != 2 or len(said) != 1 or f"{option[2:].replace('-', '_')}:{line}:" not in said[0]:
+                fail(f"{command[0]} {option}: status {result.returncode}: {result.stderr[-300:]}")
+    if os.path.exists(out):
+        fail("a refused run left a file")
+
+
 def device(folder):
     out = os.path.join(folder, "out.safetensors")
     expect(3, ["'no such device'"], "run", GOOD, "-o", out, "--device", "no such device")
@@ -298,5 +311,6 @@ with scratch() as place:
     hostile(place)
     shapes(place)
     extras(place)
+    texts(place)
     device(place)
 finish("cli_errors")

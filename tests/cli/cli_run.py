@@ -7,7 +7,7 @@ import random
 import sys
 
 from cli_files import (attention, decode, encode, fail, finish, floats, integers, need_device, read, run, scratch,
-                       write)
+                       write, zeros)
 
 DATA = sys.argv[2]
 PATH = "cpu"  # the other one is compared with the reference by `clattn check`
@@ -130,11 +130,11 @@ def results(folder):
 
 def masks(folder):
     rng = random.Random("masks")
-    for shape in [13], [9, 1], [9, 13], [4, 1, 13], [2, 1, 1, 13], [2, 4, 9, 13]:
-        for kind in "BOOL", "U8":
-            values = [rng.choice([0, 1 if kind == "BOOL" else 200]) for _ in range(math.prod(shape))]
-            compare(f"mask {shape} {kind}", folder, extra={"mask": (kind, shape, bytes(values))},
-                    meaning=lambda b, h, _: {"allows": lambda i, p, j: element(values, shape, (b, h, i, j))})
+    for n, shape in enumerate(([13], [9, 1], [9, 13], [4, 1, 13], [2, 1, 1, 13], [2, 4, 9, 13])):
+        kind, true = ("BOOL", 1) if n % 2 else ("U8", 200)
+        values = [rng.choice([0, true]) for _ in range(math.prod(shape))]
+        compare(f"mask {shape} {kind}", folder, extra={"mask": (kind, shape, bytes(values))},
+                meaning=lambda b, h, _: {"allows": lambda i, p, j: element(values, shape, (b, h, i, j))})
     values = [0] * 13 + [1] * 13 * 8  # a row that sees nothing
     allows = {"allows": lambda i, p, j: values[i * 13 + j]}
     mask = {"mask": ("BOOL", [9, 13], bytes(values))}
@@ -228,18 +228,24 @@ def together(folder):
 def empty(folder):
     source, target = os.path.join(folder, "in.st"), os.path.join(folder, "out.st")
     for b, nq, nk in (0, 3, 4), (1, 0, 4), (2, 3, 0), (0, 0, 0):
-        write(source, {"q": ("F32", [b, 2, nq, 4], bytes(b * 2 * nq * 16)),
-                       "k": ("F32", [b, 1, nk, 4], bytes(b * nk * 16)),
-                       "v": ("F32", [b, 1, nk, 6], bytes(b * nk * 24))})
-        result = run("run", source, "-o", target, "--lse", "--path", PATH)
-        if result.returncode != 0:
-            fail(f"empty {b} {nq} {nk}: {result.stderr}")
-            continue
-        outputs = read(target)
-        if outputs["o"][1] != [b, 2, nq, 6] or any(outputs["o"][2]):
-            fail(f"empty {b} {nq} {nk}: o {outputs['o'][:2]}")
-        if any(x != -math.inf for x in decode(outputs["lse"][2], "F32")):
-            fail(f"empty {b} {nq} {nk}: lse")
+        plain = {"q": zeros("F32", [b, 2, nq, 4]), "k": zeros("F32", [b, 1, nk, 4]), "v": zeros("F32", [b, 1, nk, 6])}
+        tiles = (nq + 1) // 2
+        extra = {"mask": zeros("BOOL", [nq, nk]), "bias": zeros("F32", [b, 1, 1, nk]), "sinks": floats([1.5, -2]),
+                 "bias_head_scale": zeros("F32", [2]), "alibi_slopes": zeros("F32", [b, 2]), "q_lens": integers([nq] * b),
+                 "kv_lens": integers([nk] * b), "offsets": integers([0] * b), "user": zeros("U8", [0]),
+                 "tiles_count": zeros("I32", [1, 1, tiles]), "tiles_index": zeros("I32", [1, 1, tiles, 0])}
+        for tensors, options, lse in ((plain, [], [-math.inf] * 2),
+                                      ({**plain, **extra}, ["--tiles=2,2", "--mask-mod=key < 9"], [1.5, -2])):
+            write(source, tensors)
+            result = run("run", source, "-o", target, "--lse", "--verify", "--path", PATH, *options)
+            if result.returncode != 0:
+                fail(f"empty {b} {nq} {nk}: {result.stderr}")
+                continue
+            outputs = read(target)
+            if outputs["o"][1] != [b, 2, nq, 6] or any(outputs["o"][2]):
+                fail(f"empty {b} {nq} {nk}: o {outputs['o'][:2]}")
+            if decode(outputs["lse"][2], "F32") != [x for x in lse for _ in range(nq)] * b:
+                fail(f"empty {b} {nq} {nk}: lse")
 
 
 def saved_cases(folder):
