@@ -374,12 +374,16 @@ INLINE void finish_scores(float_v (*scores)[PANEL_VECTORS], float_v new_max[PANE
         mask_scores(scores, panel, block, keys, at);
     if (a->has_key_tiles && class != TILE_FULL)
         drop_unlisted_tiles(scores, panel, block, keys, at);
-    if (!tile_is_full(panel->first_row, panel->last_row, block + keys.begin, block + keys.end - 1,
+    const int has_all_rows = panel->last_row == panel->first_row + PANEL_ROWS - 1;
+    if (!has_all_rows ||
+        !tile_is_full(panel->first_row, panel->last_row, block + keys.begin, block + keys.end - 1,
                       at->seq.kv_len, at->seq.band_begin, at->seq.band_end))
         FOR_EACH_SCORE(keys, j, v) {
-            const int_v ahead = block + j - rows_of(panel, v);
-            scores[j][v] = ahead >= at->seq.band_begin && ahead < at->seq.band_end ? scores[j][v]
-                                                                                  : (float_v)(-INFINITY);
+            const int_v row = rows_of(panel, v);
+            const int_v ahead = block + j - row;
+            const int_v seen = ahead >= at->seq.band_begin && ahead < at->seq.band_end &&
+                                  row <= panel->last_row; // other rows must not make a key count as seen
+            scores[j][v] = seen ? scores[j][v] : (float_v)(-INFINITY);
         }
     FOR_EACH_SCORE(keys, j, v) {
         scores[j][v] = settle_score(scores[j][v]);
