@@ -38,8 +38,12 @@ def leave_without(what):
     sys.exit(1 if os.environ.get("CLATTN_CONFORMANCE_REQUIRE") == "1" else 77)
 
 
-def main_path(attention, options):
-    return options.path or ("cpu" if attention.has_path("cpu") else "auto")
+def path_of(attention, options, portable=False):
+    """The path of a case; `portable`: unless the options say otherwise, the portable one."""
+    return options.path or ("portable" if portable else "cpu" if attention.has_path("cpu") else "auto")
+
+
+MISSES_SHOWN = 200
 
 
 class Report:
@@ -55,7 +59,7 @@ class Report:
         self.done += 1
         if miss:
             self.misses.append(name)
-            if len(self.misses) <= 40:
+            if len(self.misses) <= MISSES_SHOWN:
                 print("MISS %s: %s" % (name, miss), flush=True)
         now = time.monotonic()
         if now - self.shown >= 30:
@@ -69,6 +73,8 @@ class Report:
         self.figures[what] = max(value, self.figures.get(what, 0.0))
 
     def finish(self):
+        if len(self.misses) > MISSES_SHOWN:
+            print("and %d more" % (len(self.misses) - MISSES_SHOWN))
         for what in sorted(self.figures):
             print("worst %s: %.3g" % (what, self.figures[what]))
         print("%s: %d of %d (%.0f s)" % (self.title, self.done - len(self.misses), self.total,

@@ -42,3 +42,10 @@ def sample(cases, count, seed, strata):
         for mark in marks[case]:
             drawn[mark] = drawn.get(mark, 0) + 1
     return picked
+
+
+def sample_few_programs(cases, count, programs, seed, program_strata, case_strata, forced):
+    """A sample of `programs` compiled programs, and `count` cases of these and of the programs that are `forced`:
+    compiling takes longer than running."""
+    chosen = set(sample(sorted({case.program for case in cases}), programs, seed, program_strata)) | set(forced)
+    return sample([case for case in cases if case.program in chosen], count, seed, case_strata)

@@ -14,13 +14,17 @@ import numpy as np
 
 import reference
 from attention import BFLOAT16, Refused
-from conformance import Report, main_path, open_attention, parse_options
-from data import Pool, sample
+from conformance import Report, open_attention, parse_options, path_of
+from data import Pool, sample_few_programs
 
 TYPES = {"f32": np.dtype(np.float32), "f16": np.dtype(np.float16), "bf16": BFLOAT16}
 LIMIT = 5e-4
 LIMIT_F32 = 1e-10
-SAMPLE, SAMPLE_PROGRAMS = 640, 110
+SAMPLE, SAMPLE_PROGRAMS = 640, 80
+
+# These run on the portable path, which takes long to compile on a CPU.
+PORTABLE = ((64, 64, "f32", "f32", True, True, 8.0, 0.0), (64, 64, "f32", "f32", True, False, 0.0, 0.0),
+            (128, 128, "f16", "f16", True, True, 8.0, 10.0))
 
 DIMS = ((40, 40), (64, 64), (72, 72), (80, 80), (96, 96), (112, 112), (128, 128), (192, 128), (192, 192), (256, 256),
         (320, 256), (512, 512), (576, 512))
@@ -92,26 +96,11 @@ PROGRAM_STRATA = {
     "dims and types": lambda p: p[:4], "features": lambda p: p[4:], "dims and features": lambda p: p[:2] + p[4:],
     "types and features": lambda p: p[2:],
 }
-
-def is_portable(case):
-    """Whether the case runs on the portable path unless told otherwise. Compiling for that takes long on a CPU: a few
-    programs only."""
-    return case.program in ((64, 64, "f32", "f32", True, True, 8.0, 0.0), (64, 64, "f32", "f32", True, False, 0.0, 0.0),
-                            (128, 128, "f16", "f16", True, True, 8.0, 10.0))
-
-
 CASE_STRATA = {
     "program": lambda c: c.program, "group": lambda c: (c.heads_kv, c.group), "keys": lambda c: c.keys,
     "rows": lambda c: c.rows, "batch": lambda c: c.batch, "permuted": lambda c: c.permuted,
     "shape": lambda c: (c.keys, c.rows),
 }
-
-
-def sample_of(cases, options):
-    """Cases of a few programs only: compiling takes longer than running."""
-    programs = set(sample(sorted({case.program for case in cases}), SAMPLE_PROGRAMS, options.seed, PROGRAM_STRATA))
-    cases = [case for case in cases if case.program in programs or is_portable(case)]
-    return sample(cases, options.cases or SAMPLE, options.seed, CASE_STRATA)
 
 
 def tensor(pool, case, dtype, heads, tokens, dim, in_longer_buffer):
@@ -166,12 +155,13 @@ def main():
     cases = [case for case in grid() if options.only in str(case)]
     whole = len(cases)
     if not options.all:
-        cases = sample_of(cases, options)
+        cases = sample_few_programs(cases, options.cases or SAMPLE, SAMPLE_PROGRAMS, options.seed, PROGRAM_STRATA,
+                                    CASE_STRATA, PORTABLE)
     report = Report("llama.cpp FLASH_ATTN_EXT, %s" % ("whole grid" if options.all else "sample of %d" % whole),
                     len(cases))
     pool = Pool(options.seed, "uniform")
     for case in cases:
-        path = "portable" if is_portable(case) and not options.path else main_path(attention, options)
+        path = path_of(attention, options, case.program in PORTABLE)
         exact_types = case.type_k == case.type_v == "f32"
         try:
             error = nmse_of(attention, path, pool, case)

@@ -16,7 +16,7 @@ from onnx.backend.test.case.node import collect_testcases
 from onnx.backend.test.runner import Runner
 
 from attention import Refused
-from conformance import Report, main_path, open_attention, parse_options
+from conformance import Report, open_attention, parse_options, path_of
 
 INPUTS = ("Q", "K", "V", "attn_mask", "past_key", "past_value", "nonpad_kv_seqlen")
 OUTPUTS = ("Y", "present_key", "present_value", "qk_matmul_output")
@@ -154,12 +154,11 @@ def miss_of(attention, path, test):
 def main():
     options = parse_options(__doc__.splitlines()[0], grid=False)
     attention = open_attention(options)
-    main_one = main_path(attention, options)
     tests = [test for test in node_tests() if options.only in test[0]]
     report = Report("ONNX Attention (onnx %s)" % onnx.__version__, len(tests))
     for test in tests:
-        paths = [main_one] + ["portable"] * (not options.path and test[0] in PORTABLE and main_one != "portable")
-        misses = [(path, miss_of(attention, path, test)) for path in paths]
+        paths = {path_of(attention, options), path_of(attention, options, test[0] in PORTABLE)}
+        misses = [(path, miss_of(attention, path, test)) for path in sorted(paths)]
         report.add(test[0], "; ".join("%s: %s" % miss for miss in misses if miss[1]))
     report.finish()
 
