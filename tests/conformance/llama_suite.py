@@ -19,7 +19,10 @@ from data import Pool, sample_few_programs
 
 TYPES = {"f32": np.dtype(np.float32), "f16": np.dtype(np.float16), "bf16": BFLOAT16}
 LIMIT = 5e-4
+# Ours, where nothing is rounded to a storage type on the way: f32, and these paths. The limit above is for types of K
+# and V that lose much; an error of one per cent in the scores is far below it.
 LIMIT_F32 = 1e-10
+F32_PATHS = ("cpu", "portable")
 SAMPLE, SAMPLE_PROGRAMS = 640, 80
 
 # These run on the portable path, which takes long to compile on a CPU.
@@ -162,11 +165,11 @@ def main():
     pool = Pool(options.seed, "uniform")
     for case in cases:
         path = path_of(attention, options, case.program in PORTABLE)
-        exact_types = case.type_k == case.type_v == "f32"
+        in_f32 = case.type_k == case.type_v == "f32" or path in F32_PATHS
         try:
             error = nmse_of(attention, path, pool, case)
             report.worst("NMSE, %s/%s" % (case.type_k, case.type_v), error)
-            limit = LIMIT_F32 if exact_types else LIMIT
+            limit = LIMIT_F32 if in_f32 else LIMIT
             miss = None if error <= limit else "%s: NMSE %.3g, at most %.3g allowed" % (path, error, limit)
         except Refused as refused:
             miss = "%s: %s" % (path, refused)
