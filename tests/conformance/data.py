@@ -28,15 +28,14 @@ class Pool:
 
 
 def sample(cases, count, seed, strata):
-    """`count` of the cases, the same for the same seed: each value of each key of `strata` gets its turn, those that
-    have been drawn least first."""
+    """`count` of the cases, the same for the same seed. Each value of each of `strata` gets its turn: next is a case
+    whose value of the first of them has been drawn least, then that of the second, and so on."""
     rng = np.random.default_rng(seed)
     waiting = [cases[i] for i in rng.permutation(len(cases))]
     drawn, picked = {}, []
     marks = {case: [(name, mark(case)) for name, mark in strata.items()] for case in waiting}
     while waiting and len(picked) < count:
-        front = waiting[:300]  # enough to choose from
-        best = min(range(len(front)), key=lambda i: sum(drawn.get(m, 0) for m in marks[front[i]]))
+        best = min(range(len(waiting)), key=lambda i: [drawn.get(m, 0) for m in marks[waiting[i]]])
         case = waiting.pop(best)
         picked.append(case)
         for mark in marks[case]:

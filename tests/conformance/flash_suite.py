@@ -24,7 +24,7 @@ LENGTHS = ((1, 147), (1, 339), (113, 203), (128, 217), (113, 211), (108, 256), (
            (1023, 1024), (1024, 1023), (2048, 2048))
 CAUSAL_LENGTHS = ((1, 239), (3, 799), (127, 512), (127, 513), (113, 203), (128, 217), (113, 211), (108, 256),
                   (256, 512), (1023, 1024))
-SAMPLE, SAMPLE_PROGRAMS = 80, 30
+SAMPLE, SAMPLE_PROGRAMS = 90, 34
 SOFTCAP = 50.0
 UNTOUCHED = 77.0  # what rows that must not be written hold
 

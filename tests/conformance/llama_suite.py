@@ -23,7 +23,7 @@ LIMIT = 5e-4
 # and V that lose much; an error of one per cent in the scores is far below it.
 LIMIT_F32 = 1e-10
 F32_PATHS = ("cpu", "portable")
-SAMPLE, SAMPLE_PROGRAMS = 640, 46
+SAMPLE, SAMPLE_PROGRAMS = 640, 50
 
 # These run on the portable path, which takes long to compile on a CPU.
 PORTABLE = ((64, 64, "f32", "f32", True, True, 8.0, 0.0), (128, 128, "f16", "f16", True, False, 0.0, 10.0))
@@ -95,7 +95,7 @@ def grid():
 
 
 PROGRAM_STRATA = {
-    "dims and types": lambda p: p[:4], "features": lambda p: p[4:], "dims and features": lambda p: p[:2] + p[4:],
+    "dims, types, softcap": lambda p: (*p[:4], p[7]), "features": lambda p: p[4:], "dims and features": lambda p: p[:2] + p[4:],
     "types and features": lambda p: p[2:],
 }
 CASE_STRATA = {
