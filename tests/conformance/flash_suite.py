@@ -3,8 +3,8 @@ test_flash_attn_output, test_flash_attn_varlen_output, test_flash_attn_causal, w
 largest error against float32 is at most twice that of the same computation by whole matrices in the storage type, and
 1e-5; results of both kinds are rounded to the storage type.
 
-As there: normal deviates, q times softcap where there is one; tokens before heads in memory, K and V in every other case
-interleaved in one tensor; slopes of 0 to 0.3 for each batch entry and head; windows of 0 to kv_len - 1 on each side.
+As there: normal deviates, q times softcap where there is one; tokens before heads in memory, K and V in every other
+case interleaved in one tensor; slopes of 0 to 0.3 for each batch entry and head; windows of 0 to kv_len - 1 on each side.
 Padded cases have lengths up to 20 less than the tensors', NaN beyond, and rows of o beyond must stay as they are. The
 batch is smaller than there: 2, or 1 from 1000 keys on.
 """
@@ -83,8 +83,8 @@ def grid():
 
 
 PROGRAM_STRATA = {
-    "dim": lambda p: p[0], "dim and type": lambda p: p[:2], "features": lambda p: p[2:], "causal, local": lambda p: p[2:4],
-    "alibi": lambda p: p[4], "softcap": lambda p: p[5], "padded": lambda p: p[6],
+    "dim": lambda p: p[0], "dim and type": lambda p: p[:2], "features": lambda p: p[2:],
+    "causal, local": lambda p: p[2:4], "alibi": lambda p: p[4], "softcap": lambda p: p[5], "padded": lambda p: p[6],
 }
 CASE_STRATA = {
     "program": lambda c: c.program, "lengths": lambda c: (c.rows, c.keys),

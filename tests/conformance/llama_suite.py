@@ -95,8 +95,8 @@ def grid():
 
 
 PROGRAM_STRATA = {
-    "dims, types, softcap": lambda p: (*p[:4], p[7]), "features": lambda p: p[4:], "dims and features": lambda p: p[:2] + p[4:],
-    "types and features": lambda p: p[2:],
+    "dims, types, softcap": lambda p: (*p[:4], p[7]), "features": lambda p: p[4:],
+    "dims and features": lambda p: p[:2] + p[4:], "types and features": lambda p: p[2:],
 }
 CASE_STRATA = {
     "program": lambda c: c.program, "group": lambda c: (c.heads_kv, c.group), "keys": lambda c: c.keys,
