@@ -11,9 +11,16 @@ as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
 install_packages() {
     as_root apt-get update -q
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends \
-        gcc g++ libc6-dev clang make cmake pkg-config git python3 python3-pip binutils ca-certificates \
+        gcc g++ libc6-dev clang make cmake pkg-config git python3 python3-pip python3-venv binutils ca-certificates \
         ocl-icd-opencl-dev opencl-headers pocl-opencl-icd clinfo \
         libcjson-dev libcmocka-dev gnuplot-nox clang-format cppcheck
+}
+
+# The Python packages of the conformance tests, in an environment of their own.
+install_conformance_packages() {
+    python3 -m venv build/conformance-venv
+    build/conformance-venv/bin/python3 -m pip install --quiet --disable-pip-version-check \
+        --requirement tests/conformance/requirements.txt
 }
 
 # stage NAME BUDGET_SECONDS COMMAND...: runs it, says how long it took beside its budget.
@@ -50,10 +57,11 @@ sanitized_tests() {
 stage "install packages" 300 install_packages
 stage "devices" 10 clinfo -l
 stage "offline compilers" 300 python3 tests/isa/isa_toolchains.py --install
+stage "conformance packages" 180 install_conformance_packages
 stage "style" 120 check_style
 stage "build with clang" 120 build clang
 stage "sanitizers" 500 sanitized_tests
 stage "build" 120 build release
 echo "==== stages so far$times"
 echo "==== tests (budget 1200 s)"
-CLATTN_ISA_REQUIRE=1 exec ctest --preset release -j "$jobs" --timeout 900
+CLATTN_ISA_REQUIRE=1 CLATTN_CONFORMANCE_REQUIRE=1 exec ctest --preset release -j "$jobs" --timeout 900
