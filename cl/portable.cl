@@ -599,7 +599,7 @@ inlined int begin_scores(float s[ROWS][KEYS], const worker *w)
 inlined void finish_row(float s[KEYS], const worker *w, int row, int first_key, int class,
                         const attention_buffers *in, const attention_args *a)
 {
-    const int last_key = w->seq.kv_len - 1;
+    const int last_key = w->keys.end - 1;
     const mod_place place = make_mod_place(w->batch, w->head, w->seq.offset, in->user, a);
     int key[KEYS];
 #pragma unroll
