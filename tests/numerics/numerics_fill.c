@@ -66,13 +66,13 @@ static float sink_value(const call_spec *spec, random_state *random)
 
 static int32_t length_value(int64_t most, random_state *random)
 {
-    switch (random_between(random, 0, 9)) {
+    switch (random_between(random, 0, 14)) {
     case 0:
         return 0;
     case 1:
     case 2:
         return (int32_t)most;
-    case 3: /* clamped */
+    case 3: /* clamped, as those that follow */
         return (int32_t)(most + random_between(random, 1, 100));
     case 4:
         return random_chance(random, 50) ? INT32_MAX : -(int32_t)random_between(random, 1, 100);
@@ -83,7 +83,7 @@ static int32_t length_value(int64_t most, random_state *random)
 
 static int32_t offset_value(const call_spec *spec, random_state *random)
 {
-    switch (random_between(random, 0, 9)) {
+    switch (random_between(random, 0, 14)) {
     case 0:
         return (int32_t)(spec->kv_len + random_between(random, 0, 100));
     case 1:
@@ -94,7 +94,7 @@ static int32_t offset_value(const call_spec *spec, random_state *random)
     case 3:
         return (int32_t)(spec->kv_len - spec->q_len);
     default:
-        return (int32_t)random_between(random, -spec->q_len, spec->kv_len);
+        return (int32_t)random_between(random, -spec->q_len / 2, spec->kv_len);
     }
 }
 
@@ -158,7 +158,7 @@ static void fill_list(call_data *data, int64_t b, int64_t h, int64_t t, random_s
         exit(1);
     }
     int64_t count =
-        make_list(list, capacity, tiles, random_chance(random, 10) ? 0 : spec->tiles_percent, random);
+        make_list(list, capacity, tiles, random_chance(random, 5) ? 0 : spec->tiles_percent, random);
     for (int64_t n = count; n < capacity; n++)
         list[n] = (int32_t)random_between(random, 0, tiles);
     for (int64_t n = 0; n < capacity; n++)

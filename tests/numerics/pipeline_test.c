@@ -86,16 +86,17 @@ static int32_t dim_in_class(int32_t most, random_state *random)
     return random_chance(random, 60) ? most : most - (int32_t)random_between(random, 0, step - 1);
 }
 
-/* One row or key; one below, at and above what tiles are made of; any; some long; rarely none. */
-static int64_t choose_length(random_state *random)
+/* One, with a chance of its own; one below, at and above what tiles are made of; any; some long; rarely none.
+ */
+static int64_t choose_length(int percent_of_one, random_state *random)
 {
     const int64_t edges[] = {16, 32, 48, 64, 96, 128, 256};
     const int64_t kind = random_between(random, 0, 99);
     if (kind < 2)
         return 0;
-    if (kind < 12)
+    if (kind < 2 + percent_of_one)
         return 1;
-    if (kind < 45)
+    if (kind < 50)
         return PICK(random, edges) + random_between(random, -1, 1);
     return kind < 92 ? random_between(random, 2, 160) : random_between(random, 160, 600);
 }
@@ -107,8 +108,10 @@ static void choose_shape(call_spec *spec, const program_choice *program, random_
     spec->head_dim_qk = dim_in_class(program->dims.qk, random);
     spec->head_dim_v =
         program->dims.qk == program->dims.v ? spec->head_dim_qk : dim_in_class(program->dims.v, random);
-    spec->q_len = choose_length(random);
-    spec->kv_len = choose_length(random);
+    spec->q_len = choose_length(10, random);
+    spec->kv_len = choose_length(2, random);
+    if (random_chance(random, 30) && spec->q_len + spec->kv_len <= MODS_MAX_LENGTH)
+        spec->kv_len += spec->q_len;
     spec->heads_q = heads.q;
     spec->heads_kv = heads.kv;
     spec->batch = random_chance(random, 1) ? 0 : PICK(random, batches);
@@ -146,7 +149,7 @@ static int choose_axes(random_state *random)
 static void choose_tiles(call_spec *spec, random_state *random)
 {
     static const int32_t sizes[][2] = {{16, 16}, {64, 32}, {128, 128}, {7, 5}, {1, 1}, {32, 64}, {50, 1000}};
-    const int64_t size = random_between(random, 0, 6), percents[] = {10, 50, 90};
+    const int64_t size = random_between(random, 0, 6), percents[] = {10, 50, 75, 90};
     spec->features |= CLATTN_FEATURE_KEY_TILES;
     spec->tile_rows = sizes[size][0];
     spec->tile_keys = sizes[size][1];
@@ -165,28 +168,35 @@ static void choose_bias(call_spec *spec, random_state *random)
     choose_feature(spec, CLATTN_FEATURE_BIAS_HEAD_SCALE, 40, random);
 }
 
+static int has_mods(const call_spec *spec)
+{
+    return spec->score_mod != SCORE_MOD_NONE || spec->mask_mod != MASK_MOD_NONE;
+}
+
+/* With a mask_mod, fewer other masks: together they leave few keys. */
 static void choose_full(call_spec *spec, random_state *random)
 {
-    const int64_t blocks[] = {1, 1, 16, 37, 100}, percents[] = {5, 50, 50, 95, 100};
+    const int less = spec->mask_mod == MASK_MOD_NONE ? 0 : 20;
+    const int64_t blocks[] = {1, 1, 16, 37, 100}, percents[] = {5, 50, 50, 75, 95, 95, 100};
     if (choose_feature(spec, CLATTN_FEATURE_SOFTCAP, 25, random))
         spec->softcap = (float)random_between(random, 1, 50);
     if (random_chance(random, 40))
         choose_bias(spec, random);
-    if (choose_feature(spec, CLATTN_FEATURE_MASK, 40, random)) {
+    if (choose_feature(spec, CLATTN_FEATURE_MASK, 40 - less, random)) {
         spec->mask_axes = choose_axes(random);
         spec->mask_block = PICK(random, blocks);
         spec->mask_percent = (int)PICK(random, percents);
     }
     choose_feature(spec, CLATTN_FEATURE_ALIBI, 30, random);
-    if (random_chance(random, 30))
+    if (random_chance(random, 30 - less))
         choose_tiles(spec, random);
 }
 
 static void choose_values(call_spec *spec, random_state *random)
 {
-    if (spec->score_mod == SCORE_MOD_NONE && spec->mask_mod == MASK_MOD_NONE)
+    if (!has_mods(spec))
         return;
-    spec->user_values[0] = (float)random_between(random, 1, 80);
+    spec->user_values[0] = (float)random_between(random, 8, 120);
     spec->user_values[1] = (float)random_between(random, 0, 60);
     spec->user_values[2] = (float)(spec->kv_len > spec->q_len ? spec->kv_len - spec->q_len : 0);
     spec->user_values[3] = (float)random_between(random, -8, 8) / 4;
@@ -227,6 +237,7 @@ static call_spec choose_case(const program_choice *program, uint64_t seed, int n
     if (program->full)
         choose_full(&spec, &random);
     choose_feature(&spec, CLATTN_FEATURE_SINKS, 30, &random);
+    spec.plain_sinks = random_chance(&random, 70);
     choose_entries(&spec, &random);
     choose_values(&spec, &random);
     choose_layouts(&spec, &random);
