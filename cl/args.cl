@@ -1,4 +1,4 @@
-// args.cl: one attention call as every kernel sees it. Also compiled by the host (src/enqueue.c), which
+// args.cl: one attention call as every kernel sees it. Also compiled by the host (src/kernel_args.h), which
 // fills it in; so it holds nothing but fixed-size fields, widest first, and the size is a multiple of 8.
 //
 // Element (b, h, i, c) of a tensor lies at  base + b*batch + h*head + i*token + c  elements.
@@ -10,6 +10,13 @@ typedef struct tensor_address {
     long token;
 } tensor_address;
 
+// One number for each batch entry and head, or (with head = 0) for each batch entry.
+typedef struct number_address {
+    long base;
+    long batch;
+    long head;
+} number_address;
+
 typedef struct attention_args {
     tensor_address q;
     tensor_address k;
@@ -17,21 +24,55 @@ typedef struct attention_args {
     tensor_address o;
     tensor_address lse;
     tensor_address bias; // token: from row to row
-    long bias_key;       // from key to key
-    int first_group;     // of this launch: long calls are cut into several
-    int num_groups;      // of this launch; 0: nothing to do (the warm-up)
-    int q_tiles;         // query tiles per head
+    tensor_address mask; // likewise
+    tensor_address tiles_count; // token: from query tile to query tile
+    tensor_address tiles_index; // likewise; from entry to entry: tiles_entry
+    tensor_address tile_map; // token: from row of the map to row; head and batch are 0 where it repeats
+    number_address bias_head_scale;
+    number_address alibi_slopes;
+    number_address sinks;
+    number_address q_lens;
+    number_address kv_lens;
+    number_address q_offsets;
+    long bias_key; // from key to key
+    long mask_key;
+    long tiles_entry;
+    long tiles_capacity;
+    long user; // bytes
+    long q_offset; // with POSITION_EXPLICIT; within +-2^40, as the next two
+    long window_left; // keys to the left of the row's position that it may see; -1: all
+    long window_right; // likewise, the causal bound folded in
+    int first_group; // of this launch: long calls are cut into several
+    int num_groups; // of this launch; 0: nothing to do (the warm-up)
+    int q_tiles; // query tiles per head
     int heads_q;
     int heads_per_kv; // query heads that share one KV head
-    int q_len;
-    int kv_len;
+    int q_len; // the most that an entry has
+    int kv_len; // likewise
     int head_dim_qk; // true dims; the kernels are compiled for HEAD_DIM_QK >= head_dim_qk
     int head_dim_v;
-    int band_begin; // row i may see key j if  i + band_begin <= j < i + band_end: causal bound, window
-    int band_end;   // and offset folded into two numbers, each within +-2^30
+    int position_mode; // POSITION_*
     int want_lse;
-    float scale;      // natural units
-    float scale_log2; // scale * log2(e)
-    float softcap;    // 0: none
     int has_bias;
+    int has_bias_head_scale;
+    int has_mask;
+    int has_alibi;
+    int has_sinks;
+    int has_q_lens;
+    int has_kv_lens;
+    int has_q_offsets;
+    int has_key_tiles;
+    int map_has_bias; // whether entries know the bias's -inf
+    int tile_rows; // of the caller's key tiles
+    int tile_keys;
+    int map_rows; // scores that an entry of the tile map stands for
+    int map_keys;
+    int map_heads; // planes of the map: 1, or one for each head
+    int map_height; // entries from top to bottom
+    int map_width; // 0: there is no map
+    float scale; // natural units
+    float scale_log2; // scale * log2(e)
+    float softcap; // 0: none
+    float lse_unit; // natural logarithm's units in the unit of lse
+    float user_values[4];
 } attention_args;

@@ -1,8 +1,44 @@
 // bounds.cl: which keys rows may see; integers only. Also compiled as C and tested exhaustively there.
 //
-// Causal bound, window and offset reach the kernels as one band: row i may see key j if
+// Causal bound, window and offset of a sequence become one band: row i may see key j if
 //     i + band_begin <= j < i + band_end   and   0 <= j < kv_len.
 // Lengths are at most 2^30 and the band lies within +-2^30, so that sums stay inside 32 bits.
+
+#define MAX_LENGTH (1 << 30) // as CLATTN_MAX_LENGTH
+
+#define POSITION_BOTTOM_RIGHT 0 // as CLATTN_POSITION_*
+#define POSITION_TOP_LEFT 1
+#define POSITION_EXPLICIT 2
+
+typedef struct sequence {
+    int q_len;
+    int kv_len;
+    int offset; // row i stands at position i + offset
+    int band_begin;
+    int band_end;
+} sequence;
+
+static inline int clamp_to_length(long number)
+{
+    return number < -MAX_LENGTH ? -MAX_LENGTH : number > MAX_LENGTH ? MAX_LENGTH : (int)number;
+}
+
+// left, right: keys beside its position that a row may see, -1: all of them. Beyond +-2^30, to which offset
+// and band are clamped, every or no key is seen anyway.
+static inline sequence make_sequence(int q_len, int kv_len, int position_mode, long explicit_offset, long left,
+                                     long right)
+{
+    const long offset = position_mode == POSITION_BOTTOM_RIGHT ? (long)kv_len - q_len
+                        : position_mode == POSITION_TOP_LEFT   ? 0
+                                                               : explicit_offset;
+    sequence s;
+    s.q_len = q_len;
+    s.kv_len = kv_len;
+    s.offset = clamp_to_length(offset);
+    s.band_begin = left < 0 ? -MAX_LENGTH : clamp_to_length(offset - left);
+    s.band_end = right < 0 ? MAX_LENGTH : clamp_to_length(offset + right + 1);
+    return s;
+}
 
 typedef struct key_range {
     int begin;

@@ -4,6 +4,7 @@
 #define TYPE_F32 1 // as CLATTN_DTYPE_*
 #define TYPE_F16 2
 #define TYPE_BF16 3
+#define TYPE_BOOL 4 // a byte; as float 0 or 1
 
 #ifndef Q_TYPE // storage type of q; likewise k, v, o and bias
 #define Q_TYPE TYPE_F32
@@ -41,11 +42,18 @@ static inline float load1_1(const __global float *p, long i) { return p[i]; }
 static inline float load1_2(const __global half *p, long i) { return vload_half(0, p + i); }
 static inline float load1_3(const __global ushort *p, long i) { return as_float((uint)p[i] << 16); }
 
+static inline float load1_4(const __global uchar *p, long i) { return p[i] != 0 ? 1.0f : 0.0f; }
+
 static inline float4 load4_1(const __global float *p, long i) { return vload4(0, p + i); }
 static inline float4 load4_2(const __global half *p, long i) { return vload_half4(0, p + i); }
 static inline float4 load4_3(const __global ushort *p, long i)
 {
     return as_float4(convert_uint4(vload4(0, p + i)) << 16);
+}
+
+static inline float4 load4_4(const __global uchar *p, long i)
+{
+    return convert_float4(min(vload4(0, p + i), (uchar4)(1)));
 }
 
 static inline float8 load8_1(const __global float *p, long i) { return vload8(0, p + i); }

@@ -66,7 +66,7 @@ typedef struct query_panel {
     float_v q[HEAD_DIM_QK][PANEL_VECTORS]; // Q^T, scaled
     float_v o[HEAD_DIM_V][PANEL_VECTORS];  // O^T, relative to max; not yet there without has_keys
     float_v max[PANEL_VECTORS];            // of the scores so far; at least SCORE_FLOOR
-    float_v sum[PANEL_VECTORS];            // of exp(score - max)
+    float_v sum[PANEL_VECTORS];            // of exp(score - max), a sink's included
     int has_keys; // whether some block has been added
     int first_row;
     int last_row; // that exists
@@ -125,9 +125,20 @@ INLINE float8 load8_of(int type, const __global void *p, long i)
     return type == TYPE_F32 ? load8_1(p, i) : type == TYPE_F16 ? load8_2(p, i) : load8_3(p, i);
 }
 
+INLINE float4 load4_of(int type, const __global void *p, long i)
+{
+    return type == TYPE_F32   ? load4_1(p, i)
+           : type == TYPE_F16 ? load4_2(p, i)
+           : type == TYPE_BF16 ? load4_3(p, i)
+                               : load4_4(p, i);
+}
+
 INLINE float load1_of(int type, const __global void *p, long i)
 {
-    return type == TYPE_F32 ? load1_1(p, i) : type == TYPE_F16 ? load1_2(p, i) : load1_3(p, i);
+    return type == TYPE_F32   ? load1_1(p, i)
+           : type == TYPE_F16 ? load1_2(p, i)
+           : type == TYPE_BF16 ? load1_3(p, i)
+                               : load1_4(p, i);
 }
 
 // Copies `count` rows of K or V to scratch. What fills up the last micro-tile is cleared: its results are
@@ -158,7 +169,8 @@ INLINE void find_rows4(long row[4], const query_panel *panel, int lane, const te
 }
 
 // Q^T of a panel, scaled; no key seen yet.
-INLINE void load_queries(query_panel *panel, const __global q_t *q, const attention_args *a, long base)
+INLINE void load_queries(query_panel *panel, const __global q_t *q, const row_start *start,
+                         const attention_args *a, long base)
 {
     const float scale = SCORE_FULL ? a->scale : a->scale_log2;
     for (int lane = 0; lane < PANEL_ROWS; lane += 4) {
@@ -179,8 +191,8 @@ INLINE void load_queries(query_panel *panel, const __global q_t *q, const attent
     }
     panel->has_keys = 0;
     UNROLL for (int v = 0; v < PANEL_VECTORS; v++) {
-        panel->max[v] = SCORE_FLOOR;
-        panel->sum[v] = 0.0f;
+        panel->max[v] = start->max;
+        panel->sum[v] = start->sum;
     }
 }
 
@@ -197,7 +209,8 @@ INLINE void store_outputs(query_panel *panel, __global o_t *o, __global float *l
     UNROLL for (int v = 0; v < PANEL_VECTORS; v++) {
         const float_v sum = panel->sum[v];
         factors[v] = sum == 0.0f ? (float_v)(0.0f) : 1.0f / sum;
-        log_sums[v] = sum == 0.0f ? (float_v)(-INFINITY) : panel->max[v] * SCORE_TO_NATURAL + log(sum);
+        log_sums[v] = sum == 0.0f ? (float_v)(-INFINITY)
+                               : (panel->max[v] * SCORE_TO_NATURAL + log(sum)) * a->lse_unit;
     }
     const float *factor = (const float *)factors, *log_sum = (const float *)log_sums;
     for (int lane = 0; lane < rows; lane += 4) {
@@ -222,52 +235,165 @@ INLINE void store_outputs(query_panel *panel, __global o_t *o, __global float *l
             lse[lse_base + (panel->first_row + i) * a->lse.token] = log_sum[i];
 }
 
-// Puts a panel's bias for keys begin .. end-1 of the block where their scores will be.
-INLINE void stage_bias(float_v (*scores)[PANEL_VECTORS], const query_panel *panel, int block, key_range keys,
-                       const __global bias_t *bias, const attention_args *a, long base)
+// Copies a panel's bias or mask for keys begin .. end-1 of the block to scratch, transposed as the scores are.
+INLINE void stage_panel(float_v (*staged)[PANEL_VECTORS], const query_panel *panel, key_range keys, int type,
+                        const __global void *from, const tensor_address *address, long base, long key_stride)
 {
     for (int lane = 0; lane < PANEL_ROWS; lane += 4) {
         long row[4];
-        find_rows4(row, panel, lane, &a->bias, base + block * a->bias_key);
-        float *const lanes = (float *)scores + lane;
+        find_rows4(row, panel, lane, address, base);
+        float *const lanes = (float *)staged + lane;
         int j = keys.begin;
-        for (; a->bias_key == 1 && j + 4 <= keys.end; j += 4) {
+        for (; key_stride == 1 && j + 4 <= keys.end; j += 4) {
             float4 part[4];
             UNROLL for (int i = 0; i < 4; i++)
-                part[i] = LOAD4(BIAS_TYPE)(bias, row[i] + j);
+                part[i] = load4_of(type, from, row[i] + j);
             transpose4(part);
             UNROLL for (int i = 0; i < 4; i++)
                 vstore4(part[i], 0, lanes + (j + i) * PANEL_ROWS);
         }
         for (; j < keys.end; j++)
             UNROLL for (int i = 0; i < 4; i++)
-                lanes[j * PANEL_ROWS + i] = LOAD1(BIAS_TYPE)(bias, row[i] + j * a->bias_key);
+                lanes[j * PANEL_ROWS + i] = load1_of(type, from, row[i] + j * key_stride);
     }
 }
 
-// ---- The steps of the main loop ---------------------------------------------------------------------
+// ---- From products to final scores --------------------------------------------------------------------
+//
+// One simple pass over a panel's scores for each part that takes part; between the two products, whose
+// operands stay in cache, a pass costs little.
+
+// The head that a tile belongs to.
+typedef struct score_inputs {
+    const attention_buffers *in;
+    const attention_args *a;
+    int batch;
+    int head;
+    sequence seq;
+    const __global uchar *map_plane;
+} score_inputs;
+
+#define FOR_EACH_SCORE(keys, j, v)                              \
+    for (int j = (keys).begin; j < (keys).end; j++)             \
+        UNROLL for (int v = 0; v < PANEL_VECTORS; v++)
+
+// The rows of a panel's vector number v.
+INLINE int_v rows_of(const query_panel *panel, int v)
+{
+    return lane_numbers() + (panel->first_row + v * VECTOR_WIDTH);
+}
 
 #if SCORE_FULL
-// Softcap and bias for a micro-tile. By way of memory, in a loop that stays one: tanh is long.
-INLINE void transform_tile(float_v (*tile)[PANEL_VECTORS], float_v (*bias)[PANEL_VECTORS],
-                           const attention_args *a)
+
+INLINE void bias_scores(float_v (*scores)[PANEL_VECTORS], const query_panel *panel, int block, key_range keys,
+                        const score_inputs *at)
 {
-    float_v scores[KEY_TILE * PANEL_VECTORS];
-    UNROLL for (int n = 0; n < KEY_TILE * PANEL_VECTORS; n++)
-        scores[n] = tile[n / PANEL_VECTORS][n % PANEL_VECTORS];
-    _Pragma("nounroll") for (int n = 0; n < KEY_TILE * PANEL_VECTORS; n++)
-        scores[n] = transform_score(scores[n], a->has_bias ? (*bias)[n] : (float_v)(0.0f), a->softcap);
-    UNROLL for (int n = 0; n < KEY_TILE * PANEL_VECTORS; n++)
-        tile[n / PANEL_VECTORS][n % PANEL_VECTORS] = scores[n];
+    const attention_args *a = at->a;
+    float_v bias[BLOCK_K][PANEL_VECTORS];
+    const float head_scale =
+        a->has_bias_head_scale
+            ? at->in->bias_head_scale[number_at(&a->bias_head_scale, at->batch, at->head)]
+            : 1.0f;
+    stage_panel(bias, panel, keys, BIAS_TYPE, at->in->bias, &a->bias,
+                head_base(&a->bias, at->batch, at->head) + block * a->bias_key, a->bias_key);
+    FOR_EACH_SCORE(keys, j, v)
+        scores[j][v] = add_bias(scores[j][v], bias[j][v], head_scale);
 }
+
+INLINE void mask_scores(float_v (*scores)[PANEL_VECTORS], const query_panel *panel, int block, key_range keys,
+                        const score_inputs *at)
+{
+    const attention_args *a = at->a;
+    float_v mask[BLOCK_K][PANEL_VECTORS];
+    stage_panel(mask, panel, keys, TYPE_BOOL, at->in->mask, &a->mask,
+                head_base(&a->mask, at->batch, at->head) + block * a->mask_key, a->mask_key);
+    FOR_EACH_SCORE(keys, j, v)
+        scores[j][v] = mask[j][v] != 0.0f ? scores[j][v] : (float_v)(-INFINITY);
+}
+
+// What the caller's tile lists leave out: whole entries of the map, which lie within their tiles.
+INLINE void drop_unlisted_tiles(float_v (*scores)[PANEL_VECTORS], const query_panel *panel, int block,
+                                key_range keys, const score_inputs *at)
+{
+    const attention_args *a = at->a;
+    for (int y = panel->first_row / a->map_rows; y <= panel->last_row / a->map_rows; y++)
+        for (int x = (block + keys.begin) / a->map_keys; x <= (block + keys.end - 1) / a->map_keys; x++) {
+            if (at->map_plane[y * a->tile_map.token + x] != TILE_EMPTY)
+                continue;
+            const int first = max(y * a->map_rows, panel->first_row) - panel->first_row;
+            const int last = min((y + 1) * a->map_rows - 1, panel->last_row) - panel->first_row;
+            const int end = min((x + 1) * a->map_keys - block, keys.end);
+            for (int j = max(x * a->map_keys - block, keys.begin); j < end; j++)
+                for (int i = first; i <= last; i++)
+                    ((float *)scores[j])[i] = -INFINITY;
+        }
+}
+
+// The caller's functions know no vectors. They are asked for rows that exist and keys within the band.
+INLINE void apply_mods(float_v (*scores)[PANEL_VECTORS], const query_panel *panel, int block, key_range keys,
+                       int class, const score_inputs *at)
+{
+    const mod_place place = make_mod_place(at->batch, at->head, at->seq.offset, at->in->user, at->a);
+    for (int i = 0; i <= panel->last_row - panel->first_row; i++) {
+        const int row = panel->first_row + i;
+        const key_range seen =
+            keys_of_row(row, at->seq.kv_len, at->seq.band_begin, at->seq.band_end);
+        const int end = min(keys.end, seen.end - block);
+        for (int j = max(keys.begin, seen.begin - block); j < end; j++) {
+            float *score = (float *)scores[j] + i;
+            *score = apply_score_mod(*score, &place, row, block + j);
+            if (class != TILE_FULL && !apply_mask_mod(&place, row, block + j))
+                *score = -INFINITY;
+        }
+    }
+}
+
+// From scaled products to final scores, settled; new_max: the running maximum with them.
+INLINE void finish_scores(float_v (*scores)[PANEL_VECTORS], float_v new_max[PANEL_VECTORS],
+                          const query_panel *panel, int block, key_range keys, int class,
+                          const score_inputs *at)
+{
+    const attention_args *a = at->a;
+    if (a->softcap > 0.0f)
+        _Pragma("nounroll") for (int n = keys.begin * PANEL_VECTORS; n < keys.end * PANEL_VECTORS; n++)
+            (*scores)[n] = cap_score((*scores)[n], a->softcap); // a loop that stays one: tanh is long
+    if (a->has_bias)
+        bias_scores(scores, panel, block, keys, at);
+    if (a->has_alibi) {
+        const float slope = at->in->alibi_slopes[number_at(&a->alibi_slopes, at->batch, at->head)];
+        FOR_EACH_SCORE(keys, j, v)
+            scores[j][v] =
+                add_alibi(scores[j][v], rows_of(panel, v) + (at->seq.offset - block - j), slope);
+    }
+    if (HAS_SCORE_MOD || HAS_MASK_MOD)
+        apply_mods(scores, panel, block, keys, class, at);
+    if (a->has_mask && class != TILE_FULL)
+        mask_scores(scores, panel, block, keys, at);
+    if (a->has_key_tiles && class != TILE_FULL)
+        drop_unlisted_tiles(scores, panel, block, keys, at);
+    if (!tile_is_full(panel->first_row, panel->last_row, block + keys.begin, block + keys.end - 1,
+                      at->seq.kv_len, at->seq.band_begin, at->seq.band_end))
+        FOR_EACH_SCORE(keys, j, v) {
+            const int_v ahead = block + j - rows_of(panel, v);
+            scores[j][v] = ahead >= at->seq.band_begin && ahead < at->seq.band_end ? scores[j][v]
+                                                                                  : (float_v)(-INFINITY);
+        }
+    FOR_EACH_SCORE(keys, j, v) {
+        scores[j][v] = settle_score(scores[j][v]);
+        new_max[v] = larger(new_max[v], scores[j][v]);
+    }
+}
+
 #endif
 
-// S^T = K Q^T: final scores of a panel, forbidden ones as -inf; new_max: the running maximum with them.
-// Micro-tiles start at multiples of KEY_TILE, so that none reaches beyond the block; only where some row
-// may not see some key are scores compared with the bounds.
+// ---- The steps of the main loop ---------------------------------------------------------------------
+
+// S^T = K Q^T for a panel; with plain scores also: forbidden ones as -inf, and new_max, the running maximum
+// with them. Micro-tiles start at multiples of KEY_TILE, so that none reaches beyond the block; only where
+// some row may not see some key are scores compared with the bounds.
 INLINE void score_panel(float_v (*scores)[PANEL_VECTORS], float_v new_max[PANEL_VECTORS],
                         const query_panel *panel, const float *k_rows, int block, key_range keys,
-                        const attention_args *a)
+                        const score_inputs *at)
 {
     UNROLL for (int v = 0; v < PANEL_VECTORS; v++)
         new_max[v] = panel->max[v];
@@ -278,19 +404,18 @@ INLINE void score_panel(float_v (*scores)[PANEL_VECTORS], float_v new_max[PANEL_
                 tile[i][v] = 0.0f;
 
         const float *k = k_rows + j * K_STRIDE;
-        for (int c = 0; c < a->head_dim_qk; c++)
+        for (int c = 0; c < at->a->head_dim_qk; c++)
             UNROLL for (int i = 0; i < KEY_TILE; i++)
                 UNROLL for (int v = 0; v < PANEL_VECTORS; v++)
                     tile[i][v] += k[i * K_STRIDE + c] * panel->q[c][v];
 
-#if SCORE_FULL
-        transform_tile(tile, scores + j, a);
-#endif
-        if (!tile_is_full(panel->first_row, panel->last_row, block + j, block + j + KEY_TILE - 1,
-                          a->kv_len, a->band_begin, a->band_end))
+        if (!SCORE_FULL &&
+            !tile_is_full(panel->first_row, panel->last_row, block + j, block + j + KEY_TILE - 1,
+                          at->seq.kv_len, at->seq.band_begin, at->seq.band_end))
             UNROLL for (int v = 0; v < PANEL_VECTORS; v++) {
-                const int_v row = lane_numbers() + (panel->first_row + v * VECTOR_WIDTH);
-                const int_v begin = row + a->band_begin, end = min(row + a->band_end, a->kv_len);
+                const int_v row = rows_of(panel, v);
+                const int_v begin = row + at->seq.band_begin;
+                const int_v end = min(row + at->seq.band_end, at->seq.kv_len);
                 UNROLL for (int i = 0; i < KEY_TILE; i++) {
                     const int_v key = block + j + i;
                     tile[i][v] = key >= begin && key < end ? tile[i][v] : (float_v)(-INFINITY);
@@ -298,16 +423,41 @@ INLINE void score_panel(float_v (*scores)[PANEL_VECTORS], float_v new_max[PANEL_
             }
         UNROLL for (int i = 0; i < KEY_TILE; i++)
             UNROLL for (int v = 0; v < PANEL_VECTORS; v++) {
-                new_max[v] = larger(new_max[v], tile[i][v]);
+                if (!SCORE_FULL)
+                    new_max[v] = larger(new_max[v], tile[i][v]);
                 scores[j + i][v] = tile[i][v];
             }
     }
 }
 
+// The keys of a block that some row of a panel may see. With plain scores these are one range; masks leave
+// holes, whose values must not be touched: 0 * NaN is NaN.
+typedef struct live_keys {
+    key_range range;
+    int count;
+    int key[SCORE_FULL ? BLOCK_K : 1];
+} live_keys;
+
+INLINE int num_live(const live_keys *live)
+{
+    return SCORE_FULL ? live->count : live->range.end - live->range.begin;
+}
+
+INLINE int live_key(const live_keys *live, int n) { return SCORE_FULL ? live->key[n] : live->range.begin + n; }
+
+INLINE int is_seen(const float_v scores[PANEL_VECTORS])
+{
+    int seen = 0;
+    UNROLL for (int v = 0; v < PANEL_VECTORS; v++)
+        seen |= any_lane(!(scores[v] <= (float_v)(SCORE_FORBIDDEN))); // NaN is seen
+    return seen;
+}
+
 // P = exp(S - new_max) in place; rescale: what the sum and O so far are to be multiplied by.
 INLINE void softmax_panel(float_v (*scores)[PANEL_VECTORS], float_v rescale[PANEL_VECTORS],
-                          query_panel *panel, const float_v new_max[PANEL_VECTORS], key_range keys)
+                          query_panel *panel, const float_v new_max[PANEL_VECTORS], live_keys *live)
 {
+    const key_range keys = live->range;
     float_v sum[PANEL_VECTORS];
     int at_floor = 0;
     UNROLL for (int v = 0; v < PANEL_VECTORS; v++) {
@@ -316,18 +466,22 @@ INLINE void softmax_panel(float_v (*scores)[PANEL_VECTORS], float_v rescale[PANE
         sum[v] = 0.0f;
         at_floor |= any_lane(new_max[v] <= (float_v)(SCORE_FLOOR));
     }
-    // Scores below the floor weigh something only in a row that has no others yet, which is rare. (Those
-    // with softcap or bias are settled by transform_score.)
+    // Scores below the floor weigh something only in a row that has no others yet, which is rare. (Full ones
+    // are settled by finish_scores.)
     if (!SCORE_FULL && at_floor)
         for (int j = keys.begin; j < keys.end; j++)
             UNROLL for (int v = 0; v < PANEL_VECTORS; v++)
                 scores[j][v] = settle_score(scores[j][v]);
 
-    for (int j = keys.begin; j < keys.end; j++)
+    live->count = 0;
+    for (int j = keys.begin; j < keys.end; j++) {
+        if (SCORE_FULL && is_seen(scores[j]))
+            live->key[live->count++] = j;
         UNROLL for (int v = 0; v < PANEL_VECTORS; v++) {
             scores[j][v] = exp2_of_negative((scores[j][v] - new_max[v]) * SCORE_TO_LOG2);
             sum[v] += scores[j][v];
         }
+    }
     UNROLL for (int v = 0; v < PANEL_VECTORS; v++)
         panel->sum[v] = panel->sum[v] * rescale[v] + sum[v];
 }
@@ -335,17 +489,20 @@ INLINE void softmax_panel(float_v (*scores)[PANEL_VECTORS], float_v rescale[PANE
 // O^T = O^T * rescale + V^T P^T. A block's product is summed up on its own before it joins O, so that rounding
 // errors grow with the number of blocks, not of keys.
 INLINE void add_values(query_panel *panel, const float *v_rows, float_v (*weights)[PANEL_VECTORS],
-                       const float_v rescale[PANEL_VECTORS], key_range keys, int head_dim)
+                       const float_v rescale[PANEL_VECTORS], const live_keys *live, int head_dim)
 {
+    const int count = num_live(live);
     for (int c = 0; c < head_dim; c += DIM_TILE) {
         float_v tile[DIM_TILE][PANEL_VECTORS];
         UNROLL for (int i = 0; i < DIM_TILE; i++)
             UNROLL for (int v = 0; v < PANEL_VECTORS; v++)
                 tile[i][v] = 0.0f;
-        for (int j = keys.begin; j < keys.end; j++)
+        for (int n = 0; n < count; n++) {
+            const int j = live_key(live, n);
             UNROLL for (int i = 0; i < DIM_TILE; i++)
                 UNROLL for (int v = 0; v < PANEL_VECTORS; v++)
                     tile[i][v] += v_rows[j * V_STRIDE + c + i] * weights[j][v];
+        }
         UNROLL for (int i = 0; i < DIM_TILE; i++)
             UNROLL for (int v = 0; v < PANEL_VECTORS; v++)
                 panel->o[c + i][v] =
@@ -354,22 +511,42 @@ INLINE void add_values(query_panel *panel, const float *v_rows, float_v (*weight
     panel->has_keys = 1;
 }
 
-// The keys of block .. block_end-1 that some row of the panel may see, counted from `block`.
-INLINE key_range keys_of_panel(const query_panel *panel, int block, int block_end, const attention_args *a)
+// The keys of block .. block_end-1 that some row of the panel may see, counted from `block`; class: whether
+// masks have to be applied to them.
+INLINE key_range keys_of_panel(const query_panel *panel, int block, int block_end, int *class,
+                               const score_inputs *at)
 {
-    key_range keys = keys_of_rows(panel->first_row, panel->last_row, a->kv_len, a->band_begin, a->band_end);
-    keys.begin = max(keys.begin, block) - block;
-    keys.end = min(keys.end, block_end) - block;
+    const attention_args *a = at->a;
+    const sequence *seq = &at->seq;
+    key_range keys =
+        keys_of_rows(panel->first_row, panel->last_row, seq->kv_len, seq->band_begin, seq->band_end);
+    keys.begin = max(keys.begin, block);
+    keys.end = min(keys.end, block_end);
+    *class = TILE_PARTIAL;
+    if (SCORE_FULL && a->map_width > 0) {
+        const __global uchar *map = at->map_plane;
+        const int first = panel->first_row, last = panel->last_row, step = a->map_keys;
+        while (keys.begin < keys.end && tile_class(map, first, last, keys.begin, keys.begin, a) == TILE_EMPTY)
+            keys.begin = (keys.begin / step + 1) * step;
+        while (keys.begin < keys.end &&
+               tile_class(map, first, last, keys.end - 1, keys.end - 1, a) == TILE_EMPTY)
+            keys.end = (keys.end - 1) / step * step;
+        if (keys.begin < keys.end)
+            *class = tile_class(map, first, last, keys.begin, keys.end - 1, a);
+    }
+    keys.begin -= block;
+    keys.end -= block;
     return keys;
 }
 
 // A function of its own, not inlined: PoCL (3.1, seen 2026-11-29) compiles a kernel three times.
 static __attribute__((noinline)) USE_WHOLE_VECTORS
-void forward_tile(int group, const __global q_t *restrict q, const __global k_t *restrict k,
-                  const __global v_t *restrict v, __global o_t *restrict o, __global float *restrict lse,
-                  const __global bias_t *restrict bias, const attention_args *a)
+void forward_tile(int group, const attention_buffers *in, const attention_args *a)
 {
     query_panel panels[PANELS];
+    key_range keys[PANELS];
+    int class[PANELS];
+    live_keys live;
     float k_rows[BLOCK_K * K_STRIDE] __attribute__((aligned(64)));
     float v_rows[BLOCK_K * V_STRIDE] __attribute__((aligned(64)));
     float_v scores[BLOCK_K][PANEL_VECTORS], new_max[PANEL_VECTORS], rescale[PANEL_VECTORS];
@@ -378,20 +555,30 @@ void forward_tile(int group, const __global q_t *restrict q, const __global k_t 
     const int kv_head = place.head / a->heads_per_kv;
     const long k_base = head_base(&a->k, place.batch, kv_head);
     const long v_base = head_base(&a->v, place.batch, kv_head);
-    const long bias_base = head_base(&a->bias, place.batch, place.head);
+    const row_start start = start_of_rows(place.batch, place.head, in->sinks, a);
+    score_inputs at;
+    at.in = in;
+    at.a = a;
+    at.batch = place.batch;
+    at.head = place.head;
+    at.seq = sequence_of(place.batch, in, a);
+    at.map_plane = in->tile_map + head_base(&a->tile_map, place.batch, place.head);
 
     // Tiles from both ends in turn: under a causal bound their work differs, and the driver hands out
     // runs of neighbours.
     const int tile = place.q_tile % 2 == 0 ? place.q_tile / 2 : a->q_tiles - 1 - place.q_tile / 2;
     const int first_row = tile * BLOCK_Q;
-    const int last_row = min(first_row + BLOCK_Q, a->q_len) - 1;
+    const int last_row = min(first_row + BLOCK_Q, at.seq.q_len) - 1;
+    if (last_row < first_row)
+        return;
     const int num_panels = (last_row - first_row) / PANEL_ROWS + 1;
-    const key_range seen = keys_of_rows(first_row, last_row, a->kv_len, a->band_begin, a->band_end);
+    const key_range seen =
+        keys_of_rows(first_row, last_row, at.seq.kv_len, at.seq.band_begin, at.seq.band_end);
 
     for (int p = 0; p < num_panels; p++) {
         panels[p].first_row = first_row + p * PANEL_ROWS;
         panels[p].last_row = min(panels[p].first_row + PANEL_ROWS - 1, last_row);
-        load_queries(&panels[p], q, a, head_base(&a->q, place.batch, place.head));
+        load_queries(&panels[p], in->q, &start, a, head_base(&a->q, place.batch, place.head));
     }
 
     // for each block of the keys that the tile's rows may see
@@ -403,29 +590,35 @@ void forward_tile(int group, const __global q_t *restrict q, const __global k_t 
     // O = O / l;   lse = m + ln(l)
     for (int block = seen.begin; block < seen.end; block += BLOCK_K) {
         const int count = min(BLOCK_K, seen.end - block);
-        pack_rows(k_rows, K_STRIDE, count, a->head_dim_qk, K_TYPE, k, &a->k, k_base + block * a->k.token);
-        pack_rows(v_rows, V_STRIDE, count, a->head_dim_v, V_TYPE, v, &a->v, v_base + block * a->v.token);
+        int is_needed = 0;
         for (int p = 0; p < num_panels; p++) {
-            const key_range keys = keys_of_panel(&panels[p], block, block + count, a);
-            if (keys.end <= keys.begin)
+            keys[p] = keys_of_panel(&panels[p], block, block + count, &class[p], &at);
+            is_needed |= keys[p].begin < keys[p].end;
+        }
+        if (!is_needed)
+            continue;
+        pack_rows(k_rows, K_STRIDE, count, a->head_dim_qk, K_TYPE, in->k, &a->k, k_base + block * a->k.token);
+        pack_rows(v_rows, V_STRIDE, count, a->head_dim_v, V_TYPE, in->v, &a->v, v_base + block * a->v.token);
+        for (int p = 0; p < num_panels; p++) {
+            if (keys[p].end <= keys[p].begin)
                 continue;
-            if (SCORE_FULL && a->has_bias)
-                stage_bias(scores, &panels[p], block, keys, bias, a, bias_base);
-            score_panel(scores, new_max, &panels[p], k_rows, block, keys, a);
-            softmax_panel(scores, rescale, &panels[p], new_max, keys);
-            add_values(&panels[p], v_rows, scores, rescale, keys, a->head_dim_v);
+            live.range = keys[p];
+            score_panel(scores, new_max, &panels[p], k_rows, block, keys[p], &at);
+#if SCORE_FULL
+            finish_scores(scores, new_max, &panels[p], block, keys[p], class[p], &at);
+#endif
+            softmax_panel(scores, rescale, &panels[p], new_max, &live);
+            add_values(&panels[p], v_rows, scores, rescale, &live, a->head_dim_v);
         }
     }
     for (int p = 0; p < num_panels; p++)
-        store_outputs(&panels[p], o, lse, a, head_base(&a->o, place.batch, place.head),
+        store_outputs(&panels[p], in->o, in->lse, a, head_base(&a->o, place.batch, place.head),
                       head_base(&a->lse, place.batch, place.head));
 }
 
-__kernel __attribute__((reqd_work_group_size(1, 1, 1)))
-void forward(const __global q_t *restrict q, const __global k_t *restrict k,
-             const __global v_t *restrict v, __global o_t *restrict o, __global float *restrict lse,
-             const __global bias_t *restrict bias, attention_args args)
+__kernel __attribute__((reqd_work_group_size(1, 1, 1))) void forward(ATTENTION_BUFFERS, attention_args args)
 {
+    const attention_buffers in = GATHERED_BUFFERS;
     if (args.num_groups > 0)
-        forward_tile(get_group_id(1) + args.first_group, q, k, v, o, lse, bias, &args);
+        forward_tile(get_group_id(1) + args.first_group, &in, &args);
 }

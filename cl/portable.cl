@@ -134,6 +134,7 @@ typedef struct local_memory {
     __local v_cell *v; // behind p
     __local float *m;  // references of the rows
     volatile __local int *outgrown;
+    __local int *seen; // whether some row may see the tile's key; with SCORE_FULL only
 } local_memory;
 
 // The key, within the tile, of score n of a work-item.
@@ -213,6 +214,7 @@ typedef struct v_source {
     int last_row;
     int columns;
     int aligned;
+    const __local int *seen; // of the tile's keys: those that no row may see are not to be touched
 } v_source;
 
 inlined q_cell make_q_cell(q_quad quad, float scale)
@@ -304,15 +306,16 @@ inlined void store_k(__local k_cell *cells, const k_quad fetched[K_FETCHES], con
     }
 }
 
-// Rows beyond the last are zero, as 0 * NaN is NaN. Columns beyond the true head dim hold anything: their
-// part of O is never written.
-inlined void copy_v(__local v_cell *cells, const v_source *v, int id, int first_row)
+// Rows beyond the last, and of keys that masks leave to no row, are zero, as 0 * NaN is NaN. Columns beyond
+// the true head dim hold anything: their part of O is never written. in_tile: the piece's first key in its
+// tile.
+inlined void copy_v(__local v_cell *cells, const v_source *v, int id, int first_row, int in_tile)
 {
 #pragma unroll 1
     for (int i = id; i < V_PIECE * V_QUADS; i += WORK_ITEMS) {
         const int row = first_row + i / V_QUADS, column = i % V_QUADS * 4;
         v_quad value = (v_quad)(0);
-        if (row <= v->last_row)
+        if (row <= v->last_row && (!SCORE_FULL || v->seen[in_tile + i / V_QUADS]))
             value = GATHER_QUAD(V_TYPE)(v->head + row * v->token, column, v->columns);
         cells[i] = make_v_cell(value);
     }
@@ -332,20 +335,23 @@ inlined void fetch_v(v_quad fetched[V_FETCHES], const v_source *v, int id, int f
 }
 
 inlined void store_v(__local v_cell *cells, const v_quad fetched[V_FETCHES], const v_source *v, int id,
-                     int first_row)
+                     int first_row, int in_tile)
 {
     if (!v->aligned) {
-        copy_v(cells, v, id, first_row);
+        copy_v(cells, v, id, first_row, in_tile);
         return;
     }
     const int row0 = stage_row0(id, V_QUADS);
     const int last = v->last_row - first_row - row0;
+    const __local int *seen = v->seen + in_tile + row0;
     __local v_cell *first = cells + row0 * V_QUADS + stage_quad0(id, V_QUADS);
 #pragma unroll
     for (int i = 0; i < V_FETCHES; i++) {
         const int row = stage_row(i, V_QUADS);
-        if (stage_inside(id, i, V_PIECE, V_QUADS))
-            first[row * V_QUADS + stage_quad(i, V_QUADS)] = make_v_cell(row <= last ? fetched[i] : (v_quad)(0));
+        if (stage_inside(id, i, V_PIECE, V_QUADS)) {
+            const int is_read = row <= last && (!SCORE_FULL || seen[row]);
+            first[row * V_QUADS + stage_quad(i, V_QUADS)] = make_v_cell(is_read ? fetched[i] : (v_quad)(0));
+        }
     }
 }
 
@@ -355,13 +361,16 @@ typedef struct worker {
     int id; // of the work-item
     int x;
     int y;
+    int batch;
+    int head;
     int first_row; // of the work-group
     int last_row;  // the last that exists
+    sequence seq;
     key_range keys;
     q_source q;
     k_source k;
     v_source v;
-    const __global bias_t *bias; // of the head
+    const __global uchar *map_plane;
     local_memory whole;
     // The work-item's first row of Q, P and m, first key of K, first column of V.
     const __local q_cell *q_cells;
@@ -371,9 +380,8 @@ typedef struct worker {
     __local float *m;
 } worker;
 
-inlined worker make_worker(const attention_args *a, const local_memory *memory, const __global q_t *q,
-                           const __global k_t *k, const __global v_t *v,
-                           const __global bias_t *bias, const work_place *place, int aligned)
+inlined worker make_worker(const attention_buffers *in, const attention_args *a, const local_memory *memory,
+                           const work_place *place, int aligned)
 {
     worker w;
     w.id = (int)get_local_id(0);
@@ -381,28 +389,34 @@ inlined worker make_worker(const attention_args *a, const local_memory *memory, 
     // coincide: on NVIDIA a 16-byte local load then takes 2.5 cycles instead of 4.1.
     w.x = w.id / 2 % ITEMS_X;
     w.y = w.id % 2 + w.id / (2 * ITEMS_X) * 2;
+    w.batch = place->batch;
+    w.head = place->head;
+    w.seq = sequence_of(place->batch, in, a);
     w.first_row = place->q_tile * BLOCK_Q;
-    w.last_row = min(w.first_row + BLOCK_Q, a->q_len) - 1;
-    w.keys = keys_of_rows(w.first_row, w.last_row, a->kv_len, a->band_begin, a->band_end);
+    w.last_row = min(w.first_row + BLOCK_Q, w.seq.q_len) - 1;
+    w.keys = keys_of_rows(w.first_row, w.last_row, w.seq.kv_len, w.seq.band_begin, w.seq.band_end);
+    if (w.last_row < w.first_row) // the entry's q ends before
+        w.keys.end = w.keys.begin;
+    w.map_plane = in->tile_map + head_base(&a->tile_map, place->batch, place->head);
 
     const int head_kv = place->head / a->heads_per_kv;
-    w.q.head = q + head_base(&a->q, place->batch, place->head);
+    w.q.head = in->q + head_base(&a->q, place->batch, place->head);
     w.q.token = a->q.token;
     w.q.last_row = w.last_row;
     w.q.columns = a->head_dim_qk;
     w.q.scale = SCORE_FULL ? a->scale : a->scale_log2;
     w.q.aligned = aligned;
-    w.k.head = k + head_base(&a->k, place->batch, head_kv);
+    w.k.head = in->k + head_base(&a->k, place->batch, head_kv);
     w.k.token = a->k.token;
     w.k.last_row = w.keys.end - 1;
     w.k.columns = a->head_dim_qk;
     w.k.aligned = aligned;
-    w.v.head = v + head_base(&a->v, place->batch, head_kv);
+    w.v.head = in->v + head_base(&a->v, place->batch, head_kv);
     w.v.token = a->v.token;
     w.v.last_row = w.keys.end - 1;
     w.v.columns = a->head_dim_v;
     w.v.aligned = aligned;
-    w.bias = bias + head_base(&a->bias, place->batch, place->head);
+    w.v.seen = memory->seen;
 
     w.whole = *memory;
     w.q_cells = memory->q + w.y * Q_PITCH;
@@ -413,31 +427,40 @@ inlined worker make_worker(const attention_args *a, const local_memory *memory, 
     return w;
 }
 
-inlined void begin_rows(float l[ROWS], float4 o[ROWS][QUADS], const worker *w)
+// No key of the next tile has been seen yet.
+inlined void reset_seen(const worker *w)
+{
+    if (SCORE_FULL)
+        for (int i = w->id; i < BLOCK_K; i += WORK_ITEMS)
+            w->whole.seen[i] = 0;
+}
+
+inlined void begin_rows(float l[ROWS], float4 o[ROWS][QUADS], const worker *w, const row_start *start)
 {
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
         if (w->x == 0)
-            w->m[r * ITEMS_Y] = SCORE_FLOOR;
-        l[r] = 0.0f;
+            w->m[r * ITEMS_Y] = start->max;
+        l[r] = w->x == 0 ? start->sum : 0.0f;
 #pragma unroll
         for (int c = 0; c < QUADS; c++)
             o[r][c] = (float4)(0.0f);
     }
     if (w->id == 0)
         *w->whole.outgrown = 0;
+    reset_seen(w);
 }
 
 // Q (or its first piece, if it comes in pieces) and the first piece of the first K tile. Without keys
 // nothing is read: k and v may be NULL then.
-inlined void load_first(const worker *w)
+inlined void load_first(const worker *w, int first_key)
 {
-    if (w->keys.begin < w->keys.end) {
+    if (first_key < w->keys.end) {
         k_quad k_next[K_FETCHES];
-        fetch_k(k_next, &w->k, w->id, w->keys.begin, 0);
+        fetch_k(k_next, &w->k, w->id, first_key, 0);
         for (int piece = 0; piece < (Q_RESIDENT ? QK_PIECES : 1); piece++)
             copy_q(w->whole.q + piece * QK_PIECE_QUADS, &w->q, w->id, w->first_row, piece * QK_PIECE);
-        store_k(w->whole.k, k_next, &w->k, w->id, w->keys.begin, 0);
+        store_k(w->whole.k, k_next, &w->k, w->id, first_key, 0);
     }
     barrier(CLK_LOCAL_MEM_FENCE);
 }
@@ -521,25 +544,26 @@ inlined void add_q_k(float s[ROWS][KEYS], const worker *w, int key)
 
 // o += P V: one piece of keys after the other, the next V and at last the first piece of the next K tile
 // coming in meanwhile. (That is loaded after the last tile too, its rows clamped.)
-inlined void add_p_v(float4 o[ROWS][QUADS], const worker *w, int key)
+inlined void add_p_v(float4 o[ROWS][QUADS], const worker *w, int key, int next_key)
 {
     for (int piece = 1; piece < V_PIECES; piece++) {
         v_quad v_next[V_FETCHES];
         fetch_v(v_next, &w->v, w->id, key + piece * V_PIECE);
         multiply_pv(o, w->p + (piece - 1) * V_PIECE, w->v_cells);
         barrier(CLK_LOCAL_MEM_FENCE);
-        store_v(w->whole.v, v_next, &w->v, w->id, key + piece * V_PIECE);
+        store_v(w->whole.v, v_next, &w->v, w->id, key + piece * V_PIECE, piece * V_PIECE);
         barrier(CLK_LOCAL_MEM_FENCE);
     }
     k_quad k_next[K_FETCHES];
-    fetch_k(k_next, &w->k, w->id, key + BLOCK_K, 0);
+    fetch_k(k_next, &w->k, w->id, next_key, 0);
     multiply_pv(o, w->p + (V_PIECES - 1) * V_PIECE, w->v_cells);
     barrier(CLK_LOCAL_MEM_FENCE); // nobody reads P or V any more: K may lie there
-    store_k(w->whole.k, k_next, &w->k, w->id, key + BLOCK_K, 0);
+    store_k(w->whole.k, k_next, &w->k, w->id, next_key, 0);
     if (!Q_RESIDENT)
         copy_q(w->whole.q, &w->q, w->id, w->first_row, 0);
     if (w->id == 0)
         *w->whole.outgrown = 0;
+    reset_seen(w);
     barrier(CLK_LOCAL_MEM_FENCE);
 }
 
@@ -548,7 +572,7 @@ inlined void add_p_v(float4 o[ROWS][QUADS], const worker *w, int key)
 // What a row's scores are relative to.
 inlined float score_base(float m) { return m > ANCHOR_MIN ? m : 0.0f; }
 
-// With SCORE_FULL the softcap needs the scores themselves, and with a packed Q the scale is still to come:
+// With SCORE_FULL the score itself is wanted first, and with a packed Q the scale is still to come:
 // the base then comes off in finish_scores.
 #define BASE_FIRST (!SCORE_FULL && !Q_PACKED)
 
@@ -567,49 +591,145 @@ inlined int begin_scores(float s[ROWS][KEYS], const worker *w)
     return anchored;
 }
 
-// The score itself from a product, relative to the row's base. bias: at this row and key.
-inlined float make_score(float product, float base, const __global bias_t *bias, const attention_args *a)
-{
+#define FOR_EACH_SCORE(r, n)                        \
+    _Pragma("unroll") for (int r = 0; r < ROWS; r++) \
+        _Pragma("unroll") for (int n = 0; n < KEYS; n++)
+
 #if SCORE_FULL
-    const float scaled = Q_PACKED ? product * a->scale : product;
-    const float added = a->has_bias ? LOAD1(BIAS_TYPE)(bias, 0) : 0.0f;
-    return transform_score(scaled, added, a->softcap) - base;
-#else
-    return Q_PACKED ? multiply_add(product, a->scale_log2, -base) : product;
-#endif
+
+// The places of a work-item's scores, clamped to what exists: rows beyond the last repeat it, so do keys.
+inlined int score_row(const worker *w, int r) { return min(w->first_row + w->y + r * ITEMS_Y, w->last_row); }
+
+inlined int score_key(const worker *w, int first_key, int n)
+{
+    return min(first_key + item_key(w->x, n), w->seq.kv_len - 1);
 }
 
-// From products to scores. Keys that the row may not see get -inf, whatever the product there: a NaN in K
-// at such a key goes no further.
-inlined void finish_scores(float s[ROWS][KEYS], const worker *w, int first_key,
-                           const attention_args *a)
+// Softcap, bias, ALiBi and score_mod, each a pass over the scores behind one condition.
+inlined void transform_scores(float s[ROWS][KEYS], const worker *w, int first_key, const mod_place *place,
+                              const attention_buffers *in, const attention_args *a)
 {
-    const int full = tile_is_full(w->first_row, w->last_row, first_key, first_key + BLOCK_K - 1, a->kv_len,
-                                  a->band_begin, a->band_end);
-    if (BASE_FIRST && full)
-        return;
+    if (Q_PACKED)
+        FOR_EACH_SCORE(r, n)
+            s[r][n] *= a->scale;
+    if (a->softcap > 0.0f)
+        FOR_EACH_SCORE(r, n)
+            s[r][n] = cap_score(s[r][n], a->softcap);
+    if (a->has_bias) {
+        const __global bias_t *bias = in->bias + head_base(&a->bias, w->batch, w->head);
+        const float head_scale =
+            a->has_bias_head_scale ? in->bias_head_scale[number_at(&a->bias_head_scale, w->batch, w->head)]
+                                   : 1.0f;
+        FOR_EACH_SCORE(r, n)
+            s[r][n] = add_bias(s[r][n],
+                               LOAD1(BIAS_TYPE)(bias, score_row(w, r) * a->bias.token +
+                                                          score_key(w, first_key, n) * a->bias_key),
+                               head_scale);
+    }
+    if (a->has_alibi) {
+        const float slope = in->alibi_slopes[number_at(&a->alibi_slopes, w->batch, w->head)];
+        const int distance = w->first_row + w->y + w->seq.offset - (first_key + item_key(w->x, 0));
+        FOR_EACH_SCORE(r, n)
+            s[r][n] = add_alibi(s[r][n], distance + r * ITEMS_Y - n * KEY_STEP, slope);
+    }
+    if (HAS_SCORE_MOD)
+        FOR_EACH_SCORE(r, n)
+            s[r][n] =
+                apply_score_mod(s[r][n], place, score_row(w, r), score_key(w, first_key, n));
+}
+
+// Masks that are not by position.
+inlined void mask_scores(float s[ROWS][KEYS], const worker *w, int first_key, const mod_place *place,
+                         const attention_buffers *in, const attention_args *a)
+{
+    if (a->has_mask) {
+        const __global uchar *mask = in->mask + head_base(&a->mask, w->batch, w->head);
+        FOR_EACH_SCORE(r, n)
+            s[r][n] =
+                mask[score_row(w, r) * a->mask.token + score_key(w, first_key, n) * a->mask_key] != 0
+                    ? s[r][n]
+                    : -INFINITY;
+    }
+    if (a->has_key_tiles) // entries of the map lie within the caller's tiles: listed or not
+        FOR_EACH_SCORE(r, n) {
+            const int row = score_row(w, r), key = score_key(w, first_key, n);
+            s[r][n] = tile_class(w->map_plane, row, row, key, key, a) == TILE_EMPTY ? -INFINITY : s[r][n];
+        }
+    if (HAS_MASK_MOD)
+        FOR_EACH_SCORE(r, n)
+            s[r][n] = apply_mask_mod(place, score_row(w, r), score_key(w, first_key, n)) ? s[r][n]
+                                                                                        : -INFINITY;
+}
+
+// Tells which keys of the tile some row may see.
+inlined void note_seen(float s[ROWS][KEYS], const worker *w)
+{
+#pragma unroll
+    for (int n = 0; n < KEYS; n++) {
+        int seen = 0;
+#pragma unroll
+        for (int r = 0; r < ROWS; r++)
+            seen |= !(s[r][n] <= SCORE_FORBIDDEN); // NaN is seen
+        if (seen)
+            w->whole.seen[item_key(w->x, n)] = 1;
+    }
+}
+
+#endif
+
+// Keys that the row may not see by position get -inf, whatever the product there: a NaN in K at such a key
+// goes no further.
+inlined void apply_band(float s[ROWS][KEYS], const worker *w, int first_key)
+{
     // As keys_of_row, but counted from the work-item's first key and for its first row; what follows for the
     // others differs by constants. Compilers would keep the bounds of all rows in registers otherwise.
-    const int row = w->first_row + w->y, key = min(first_key + item_key(w->x, 0), a->kv_len);
-    const int begin = row + a->band_begin - key;
-    const int end = row + a->band_end - key;
-    const int last = a->kv_len - key;
-    const __global bias_t *bias = w->bias + min(row, a->q_len - 1) * a->bias.token + key * a->bias_key;
+    const int row = w->first_row + w->y, key = min(first_key + item_key(w->x, 0), w->seq.kv_len);
+    const int begin = row + w->seq.band_begin - key;
+    const int end = row + w->seq.band_end - key;
+    const int last = w->seq.kv_len - key;
+    FOR_EACH_SCORE(r, n) {
+        const int down = r * ITEMS_Y, right = n * KEY_STEP;
+        if (right < begin + down || right >= min(end + down, last))
+            s[r][n] = -INFINITY;
+    }
+}
+
+// Scores relative to what begin_scores left out: their rows' bases.
+inlined void lower_scores(float s[ROWS][KEYS], const worker *w, float scale)
+{
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
-        const int down = r * ITEMS_Y;
-        const float base = BASE_FIRST ? 0.0f : score_base(w->m[down]);
+        const float base = score_base(w->m[r * ITEMS_Y]);
 #pragma unroll
-        for (int n = 0; n < KEYS; n++) {
-            const int right = n * KEY_STEP;
-            if (full || (right >= begin + down && right < min(end + down, last)))
-                s[r][n] = make_score(s[r][n], base, bias + right * a->bias_key, a);
-            else
-                s[r][n] = -INFINITY;
-        }
-        // Rows beyond q_len have no bias; any other row's does for them.
-        bias += row + down + ITEMS_Y < a->q_len ? ITEMS_Y * a->bias.token : 0;
+        for (int n = 0; n < KEYS; n++)
+            s[r][n] = multiply_add(s[r][n], scale, -base);
     }
+}
+
+// From products to final scores, relative to their rows' bases; forbidden ones as -inf or SCORE_FORBIDDEN.
+// class: of the tile, as far as masks go.
+inlined void finish_scores(float s[ROWS][KEYS], const worker *w, int first_key, int class,
+                           const attention_buffers *in, const attention_args *a)
+{
+    const int in_band = tile_is_full(w->first_row, w->last_row, first_key, first_key + BLOCK_K - 1,
+                                     w->seq.kv_len, w->seq.band_begin, w->seq.band_end);
+#if SCORE_FULL
+    const mod_place place = make_mod_place(w->batch, w->head, w->seq.offset, in->user, a);
+    transform_scores(s, w, first_key, &place, in, a);
+    if (class != TILE_FULL)
+        mask_scores(s, w, first_key, &place, in, a);
+    FOR_EACH_SCORE(r, n)
+        s[r][n] = settle_score(s[r][n]);
+    if (!in_band)
+        apply_band(s, w, first_key);
+    note_seen(s, w);
+    lower_scores(s, w, 1.0f);
+#else
+    if (Q_PACKED)
+        lower_scores(s, w, a->scale_log2);
+    if (!in_band)
+        apply_band(s, w, first_key);
+#endif
 }
 
 // The largest score of the work-item. (fmax passes over NaN; a NaN score reaches its row through the
@@ -646,7 +766,7 @@ inlined void move_references(float s[ROWS][KEYS], float l[ROWS], float4 o[ROWS][
         peak[r] = SCORE_FORBIDDEN;
 #pragma unroll
         for (int n = 0; n < KEYS; n++) {
-            s[r][n] = SCORE_FULL ? s[r][n] : settle_score(s[r][n]); // transform_score did it
+            s[r][n] = SCORE_FULL ? s[r][n] : settle_score(s[r][n]); // finish_scores did it
             peak[r] = fmax(peak[r], s[r][n]);
         }
         w->p[r * ITEMS_Y * P_PITCH + w->x] = peak[r];
@@ -744,88 +864,97 @@ inlined void store_results(__global o_t *o_base, __global float *lse_base, const
                         empty ? (float4)(0.0f) : o[r][c] * inverse, aligned);
             if (a->want_lse && w->x == 0)
                 lse_base[head_base(&a->lse, place->batch, place->head) + row * a->lse.token] =
-                    empty ? -INFINITY : w->m[r * ITEMS_Y] * SCORE_TO_NATURAL + log(sum);
+                    empty ? -INFINITY : (w->m[r * ITEMS_Y] * SCORE_TO_NATURAL + log(sum)) * a->lse_unit;
         }
     }
 }
 
 // ---- The whole -------------------------------------------------------------------------------------------
 
+// A step of the main loop.
+typedef struct key_tile {
+    int first;
+    int class; // TILE_PARTIAL or TILE_FULL, as far as masks go
+} key_tile;
+
+// The first tile from `key` on that masks leave something of; beyond the last key if there is none.
+inlined key_tile next_tile(const worker *w, int key, const attention_args *a)
+{
+    key_tile tile = {key, TILE_PARTIAL};
+    if (SCORE_FULL && a->map_width > 0)
+        for (; tile.first < w->keys.end; tile.first += BLOCK_K) {
+            tile.class = tile_class(w->map_plane, w->first_row, w->last_row, tile.first,
+                                    min(tile.first + BLOCK_K, w->keys.end) - 1, a);
+            if (tile.class != TILE_EMPTY)
+                break;
+        }
+    return tile;
+}
+
 // Both kernels, with `aligned` a constant: whether rows may be read and written in whole quads.
-inlined void
-forward(const __global q_t *q, const __global k_t *k, const __global v_t *v, __global o_t *o_base,
-        __global float *lse_base, const __global bias_t *bias, const attention_args *a,
-        const local_memory *memory, const int aligned)
+inlined void forward(const attention_buffers *in, const attention_args *a, const local_memory *memory,
+                     const int aligned)
 {
     work_place place = place_of_group((int)get_group_id(1) + a->first_group, a);
     place.q_tile = a->q_tiles - 1 - place.q_tile; // under a causal bound the long tiles go first
-    const worker work = make_worker(a, memory, q, k, v, bias, &place, aligned);
+    const worker work = make_worker(in, a, memory, &place, aligned);
     const worker *w = &work;
+    const row_start start = start_of_rows(place.batch, place.head, in->sinks, a);
     float l[ROWS];
     float4 o[ROWS][QUADS];
-    begin_rows(l, o, w);
-    load_first(w);
+    begin_rows(l, o, w, &start);
+    key_tile tile = next_tile(w, w->keys.begin, a);
+    load_first(w, tile.first);
 
-    // for each tile of keys:
+    // for each tile of keys that rows may see:
     //     S = -m + Q K^T;  S = -inf where a row may not see a key
     //     if some score outgrew its reference: m = row maximum; rescale l, O, S
     //     P = exp(S);  l += row sums of P
     //     O += P V
     // write O / l and ln(sum exp) = m + ln l
-    for (int key = w->keys.begin; key < w->keys.end; key += BLOCK_K) {
+    while (tile.first < w->keys.end) {
+        const key_tile next = next_tile(w, tile.first + BLOCK_K, a);
         float s[ROWS][KEYS];
         const int anchored = begin_scores(s, w);
-        add_q_k(s, w, key);
-        finish_scores(s, w, key, a);
+        add_q_k(s, w, tile.first);
+        finish_scores(s, w, tile.first, tile.class, in, a);
         const int outgrown = any_outgrown(s, anchored, w);
 
         v_quad v_first[V_FETCHES]; // under way during exp2
-        fetch_v(v_first, &w->v, w->id, key);
+        fetch_v(v_first, &w->v, w->id, tile.first);
         if (outgrown)
             move_references(s, l, o, w);
         store_weights(s, l, w);
-        store_v(w->whole.v, v_first, &w->v, w->id, key);
+        store_v(w->whole.v, v_first, &w->v, w->id, tile.first, 0);
         barrier(CLK_LOCAL_MEM_FENCE);
 
-        add_p_v(o, w, key);
+        add_p_v(o, w, tile.first, next.first);
+        tile = next;
     }
-    store_results(o_base, lse_base, l, o, w, &place, a, aligned);
+    store_results(in->o, in->lse, l, o, w, &place, a, aligned);
 
     // PoCL 3.1 (2026-11-29) needs this: where the kernel skips a body with barriers, a condition at the very
     // end of that body is otherwise decided by the first work-item for all of them.
     barrier(CLK_LOCAL_MEM_FENCE);
 }
 
-__kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void
-forward_aligned(const __global q_t *restrict q, const __global k_t *restrict k,
-                const __global v_t *restrict v, __global o_t *restrict o, __global float *restrict lse,
-                const __global bias_t *restrict bias, attention_args args)
-{
-    __local float4 q_memory[ROUND_UP_16(Q_BYTES) / 16];
-    __local float4 tile_memory[ROUND_UP_16(TILE_BYTES) / 16];
-    __local float references[BLOCK_Q];
-    __local int outgrown;
-    const local_memory memory = {(__local q_cell *)q_memory, (__local k_cell *)tile_memory,
-                                 (__local float *)tile_memory,
-                                 (__local v_cell *)(tile_memory + P_BYTES / 16), references,
-                                 &outgrown};
-    if ((int)get_group_id(1) < args.num_groups)
-        forward(q, k, v, o, lse, bias, &args, &memory, 1);
-}
+#define KERNEL(name, aligned)                                                                              \
+    __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void name(ATTENTION_BUFFERS,          \
+                                                                               attention_args args)        \
+    {                                                                                                      \
+        __local float4 q_memory[ROUND_UP_16(Q_BYTES) / 16];                                                \
+        __local float4 tile_memory[ROUND_UP_16(TILE_BYTES) / 16];                                          \
+        __local float references[BLOCK_Q];                                                                 \
+        __local int outgrown;                                                                              \
+        __local int seen[SCORE_FULL ? BLOCK_K : 1];                                                        \
+        const local_memory memory = {(__local q_cell *)q_memory, (__local k_cell *)tile_memory,            \
+                                     (__local float *)tile_memory,                                         \
+                                     (__local v_cell *)(tile_memory + P_BYTES / 16), references,           \
+                                     &outgrown, seen};                                                     \
+        const attention_buffers buffers = GATHERED_BUFFERS;                                                \
+        if ((int)get_group_id(1) < args.num_groups)                                                        \
+            forward(&buffers, &args, &memory, aligned);                                                    \
+    }
 
-__kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void
-forward_any(const __global q_t *restrict q, const __global k_t *restrict k,
-            const __global v_t *restrict v, __global o_t *restrict o, __global float *restrict lse,
-            const __global bias_t *restrict bias, attention_args args)
-{
-    __local float4 q_memory[ROUND_UP_16(Q_BYTES) / 16];
-    __local float4 tile_memory[ROUND_UP_16(TILE_BYTES) / 16];
-    __local float references[BLOCK_Q];
-    __local int outgrown;
-    const local_memory memory = {(__local q_cell *)q_memory, (__local k_cell *)tile_memory,
-                                 (__local float *)tile_memory,
-                                 (__local v_cell *)(tile_memory + P_BYTES / 16), references,
-                                 &outgrown};
-    if ((int)get_group_id(1) < args.num_groups)
-        forward(q, k, v, o, lse, bias, &args, &memory, 0);
-}
+KERNEL(forward_any, 0)
+KERNEL(forward_aligned, 1)

@@ -225,6 +225,10 @@ typedef struct clattn_plan_desc {
     uint32_t features;     /* CLATTN_FEATURE_*, or-ed */
     int32_t position_mode; /* CLATTN_POSITION_* */
     int32_t path;          /* CLATTN_PATH_*: AUTO, or one to be forced */
+    /* With CLATTN_FEATURE_KEY_TILES: rows and keys of one of the caller's tiles, each >= 1; otherwise 0.
+     * Multiples of 64 cost least: the kernels' own tiles then lie within them. */
+    int32_t tile_rows;
+    int32_t tile_keys;
     /* OpenCL C of the caller's, compiled into the kernels and part of the program's cache key; copied.
      * Each is an expression, or the body of a function (then it holds a `return`), over
      *
@@ -243,7 +247,7 @@ typedef struct clattn_plan_desc {
 } clattn_plan_desc;
 
 /* clang-format off */
-#define CLATTN_PLAN_DESC_INIT { sizeof(clattn_plan_desc), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL }
+#define CLATTN_PLAN_DESC_INIT { sizeof(clattn_plan_desc), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL }
 /* clang-format on */
 
 /* Whether clattn_plan_create would accept the description, without compiling anything. On
@@ -281,7 +285,7 @@ CLATTN_API clattn_status clattn_plan_source(const clattn_plan *plan, const char 
  *
  *     q, o    [batch, heads_q,  q_len,  head_dim]    stride: batch, head, token, 1
  *     k, v    [batch, heads_kv, kv_len, head_dim]    stride: batch, head, token, 1
- *     lse     [batch, heads_q,  q_len]  float32      stride: batch, head, token, (unused)
+ *     lse     [batch, heads_q,  q_len]  float32      stride: batch, head, token
  *     bias    [batch, heads_q,  q_len,  kv_len]      stride: batch, head, row, key; all as given
  *     mask    likewise, a byte each
  *     bias_head_scale, alibi_slopes, sinks  [batch, heads_q]  float32    stride: batch, head
@@ -289,7 +293,7 @@ CLATTN_API clattn_status clattn_plan_source(const clattn_plan *plan, const char 
  *     tiles_count   [batch, heads_q, query tiles]             int32      stride: batch, head, tile
  *     tiles_index   [batch, heads_q, query tiles, capacity]   int32      stride: batch, head, tile, entry
  *
- * Strides that are not named must be 0.
+ * Strides that are not named are unused.
  * BHSD, BSHD or interleaved QKV are strides, not modes. byte_offset is a multiple of the element size.
  * Rows whose offset and strides are multiples of four elements are read fastest. */
 typedef struct clattn_tensor {
@@ -348,14 +352,12 @@ typedef struct clattn_forward_args {
     clattn_tensor kv_lens;
     clattn_tensor q_offsets; /* clamped to +-CLATTN_MAX_LENGTH */
     /* With CLATTN_FEATURE_KEY_TILES: query tile t is rows t * tile_rows on, key tile u keys u * tile_keys
-     * on. tiles_index[b, h, t, 0 .. tiles_count[b, h, t] - 1] names the key tiles that the rows of query
-     * tile t may see, in any order; counts are clamped to 0 .. tiles_capacity, and entries that name no
-     * tile are passed over. (FlexAttention's BlockMask has the same form.) */
+     * on (sizes: clattn_plan_desc). tiles_index[b, h, t, 0 .. tiles_count[b, h, t] - 1] names the key tiles
+     * that the rows of query tile t may see, in any order; counts are clamped to 0 .. tiles_capacity, and
+     * entries that name no tile are passed over. (FlexAttention's BlockMask has the same form.) */
     clattn_tensor tiles_count;
     clattn_tensor tiles_index;
     int64_t tiles_capacity; /* length of tiles_index's last axis; 0 without the feature */
-    int32_t tile_rows;      /* >= 1; 0 without the feature */
-    int32_t tile_keys;      /* likewise */
     /* For score_mod and mask_mod: any buffer, from byte_offset on (a multiple of 16), strides 0; its handle
      * may be NULL. Without either, NULL and zeros. */
     clattn_tensor user;
@@ -367,7 +369,7 @@ typedef struct clattn_forward_args {
     { sizeof(clattn_forward_args), 0, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, \
       CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, 0, 0, 0, 0, 0, 0, 0.0f, 0.0f, \
       CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, \
-      CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, 0, 0, 0, CLATTN_TENSOR_INIT, \
+      CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, 0, CLATTN_TENSOR_INIT, \
       { 0.0f, 0.0f, 0.0f, 0.0f } }
 /* clang-format on */
 

@@ -19,7 +19,9 @@
     X(clGetCommandQueueInfo)       \
     X(clReleaseCommandQueue)       \
     X(clFinish)                    \
+    X(clCreateBuffer)              \
     X(clGetMemObjectInfo)          \
+    X(clReleaseMemObject)          \
     X(clCreateProgramWithSource)   \
     X(clCreateProgramWithBinary)   \
     X(clBuildProgram)              \

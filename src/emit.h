@@ -14,9 +14,29 @@ typedef struct clattn__emitter {
     cl_event last; /* of the newest command, owned; NULL before the first */
 } clattn__emitter;
 
-enum { CLATTN__BUFFERS = 6 }; /* q, k, v, o, lse, bias */
+/* The buffers of every kernel, in the order of ATTENTION_BUFFERS (cl/address.cl). */
+enum {
+    CLATTN__BUFFER_Q,
+    CLATTN__BUFFER_K,
+    CLATTN__BUFFER_V,
+    CLATTN__BUFFER_O,
+    CLATTN__BUFFER_LSE,
+    CLATTN__BUFFER_BIAS,
+    CLATTN__BUFFER_MASK,
+    CLATTN__BUFFER_BIAS_HEAD_SCALE,
+    CLATTN__BUFFER_ALIBI_SLOPES,
+    CLATTN__BUFFER_SINKS,
+    CLATTN__BUFFER_Q_LENS,
+    CLATTN__BUFFER_KV_LENS,
+    CLATTN__BUFFER_Q_OFFSETS,
+    CLATTN__BUFFER_TILES_COUNT,
+    CLATTN__BUFFER_TILES_INDEX,
+    CLATTN__BUFFER_USER,
+    CLATTN__BUFFER_TILE_MAP,
+    CLATTN__BUFFERS
+};
 
-/* The arguments of every forward kernel, in order. A NULL buffer is passed as a null pointer. */
+/* The arguments of every kernel, in order. A NULL buffer is passed as a null pointer. */
 cl_int clattn__set_arguments(const clattn__cl *cl, cl_kernel kernel, const cl_mem buffers[CLATTN__BUFFERS],
                              const attention_args *args);
 

@@ -1,6 +1,8 @@
-/* forward.c: one attention call: everything is checked, then the kernel is launched. */
+/* forward.c: one attention call: everything is checked, then the kernels are launched. */
 #include "emit.h"
+#include "operand.h"
 #include "plan.h"
+#include "tile_map.h"
 
 #include <assert.h>
 #include <math.h>
@@ -8,20 +10,7 @@
 
 #define WHERE "clattn_enqueue_forward"
 
-static_assert(sizeof(attention_args) == 6 * 32 + 8 + 16 * 4, "host and kernel must agree");
-
-/* One tensor of a call, with the lengths of its axes. */
-typedef struct operand {
-    const char *name;
-    const clattn_tensor *tensor;
-    int64_t size[4]; /* batch, head, token, last */
-    size_t element;  /* bytes */
-    int is_output;
-    int is_needed;
-    uint64_t begin, end; /* bytes of the buffer that the call may touch; set by check_operand */
-} operand;
-
-enum { Q, K, V, O, LSE, BIAS, OPERANDS };
+static_assert(sizeof(attention_args) == 10 * 32 + 6 * 24 + 8 * 8 + 36 * 4, "host and kernel must agree");
 
 /* ---- Tensors ---- */
 
@@ -34,110 +23,89 @@ static clattn_status make_rows_contiguous(clattn_tensor *tensor, const char *nam
     return CLATTN_SUCCESS;
 }
 
-/* Elements from the first to the last one, inclusive; -1 if that overflows. */
-static int64_t extent(const operand *x)
+/* All tensors of a call but workspace and user, numbered as CLATTN__BUFFER_*. */
+static void list_operands(clattn__operand operands[CLATTN__BUFFERS], const clattn_plan_desc *desc,
+                          const clattn_forward_args *args)
 {
-    int64_t last = 0;
-    for (int axis = 0; axis < 4; axis++) {
-        const int64_t steps = x->size[axis] - 1, stride = x->tensor->stride[axis];
-        if (steps > 0 && stride > (INT64_MAX / 16 - last) / steps)
-            return -1;
-        last += steps * stride;
+    const uint32_t features = desc->features;
+    const int64_t batch = args->batch, q_len = args->q_len, kv_len = args->kv_len;
+    const int64_t heads_q = desc->heads_q, heads_kv = desc->heads_kv;
+    const int64_t tile_rows = desc->tile_rows > 0 ? desc->tile_rows : 1;
+    const int64_t q_tiles = (q_len + tile_rows - 1) / tile_rows;
+    memset(operands, 0, CLATTN__BUFFERS * sizeof *operands);
+    /* clang-format off */
+#define OPERAND(number, member, bytes, output, feature, ...)                                          \
+    {                                                                                                 \
+        const clattn__operand operand = {#member, &args->member, {__VA_ARGS__}, (size_t)(bytes), output, \
+                                         (feature) == 0 || (features & (feature)) != 0, 0, 0};        \
+        operands[CLATTN__BUFFER_##number] = operand;                                                  \
     }
-    return last + 1;
+    OPERAND(Q, q, clattn__dtype_size(desc->dtype_q), 0, 0, batch, heads_q, q_len, desc->head_dim_qk)
+    OPERAND(K, k, clattn__dtype_size(desc->dtype_k), 0, 0, batch, heads_kv, kv_len, desc->head_dim_qk)
+    OPERAND(V, v, clattn__dtype_size(desc->dtype_v), 0, 0, batch, heads_kv, kv_len, desc->head_dim_v)
+    OPERAND(O, o, clattn__dtype_size(desc->dtype_o), 1, 0, batch, heads_q, q_len, desc->head_dim_v)
+    OPERAND(LSE, lse, 4, 1, CLATTN_FEATURE_LSE, batch, heads_q, q_len, 1)
+    OPERAND(BIAS, bias, clattn__dtype_size(desc->dtype_bias), 0, CLATTN_FEATURE_BIAS, batch, heads_q, q_len, kv_len)
+    OPERAND(MASK, mask, 1, 0, CLATTN_FEATURE_MASK, batch, heads_q, q_len, kv_len)
+    OPERAND(BIAS_HEAD_SCALE, bias_head_scale, 4, 0, CLATTN_FEATURE_BIAS_HEAD_SCALE, batch, heads_q, 1, 1)
+    OPERAND(ALIBI_SLOPES, alibi_slopes, 4, 0, CLATTN_FEATURE_ALIBI, batch, heads_q, 1, 1)
+    OPERAND(SINKS, sinks, 4, 0, CLATTN_FEATURE_SINKS, batch, heads_q, 1, 1)
+    OPERAND(Q_LENS, q_lens, 4, 0, CLATTN_FEATURE_Q_LENS, batch, 1, 1, 1)
+    OPERAND(KV_LENS, kv_lens, 4, 0, CLATTN_FEATURE_KV_LENS, batch, 1, 1, 1)
+    OPERAND(Q_OFFSETS, q_offsets, 4, 0, CLATTN_FEATURE_Q_OFFSETS, batch, 1, 1, 1)
+    OPERAND(TILES_COUNT, tiles_count, 4, 0, CLATTN_FEATURE_KEY_TILES, batch, heads_q, q_tiles, 1)
+    OPERAND(TILES_INDEX, tiles_index, 4, 0, CLATTN_FEATURE_KEY_TILES, batch, heads_q, q_tiles, args->tiles_capacity)
+#undef OPERAND
+    /* clang-format on */
 }
 
-/* Whether no two rows of an output can share an element: sorted by stride, each axis must step over all
- * that the smaller ones span. */
-static int rows_are_disjoint(const operand *x)
+/* What the caller's functions read is the caller's concern: only the place is checked. */
+static clattn_status check_user(const clattn_plan *plan, const clattn_forward_args *args)
 {
-    int64_t span = 1;
-    int done[4] = {0};
-    for (int round = 0; round < 4; round++) {
-        int next = -1;
-        for (int axis = 0; axis < 4; axis++)
-            if (!done[axis] &&
-                (next < 0 || x->tensor->stride[axis] < x->tensor->stride[next] ||
-                 (x->tensor->stride[axis] == x->tensor->stride[next] && x->size[axis] < x->size[next])))
-                next = axis;
-        done[next] = 1;
-        if (x->size[next] > 1 && x->tensor->stride[next] < span)
-            return 0;
-        span += (x->size[next] - 1) * x->tensor->stride[next];
-    }
-    return 1;
-}
-
-static clattn_status check_kind(const clattn_tensor *tensor, const char *name, const clattn__log *log)
-{
-    RETURN_ERROR_IF(tensor->mem_kind != CLATTN_MEM_BUFFER, log, CLATTN_UNSUPPORTED,
-                    WHERE ": %s.mem_kind = %d; expected CLATTN_MEM_BUFFER (0)", name, (int)tensor->mem_kind);
-    RETURN_ERROR_IF(tensor->reserved != 0 || tensor->reserved2[0] != 0 || tensor->reserved2[1] != 0, log,
-                    CLATTN_INVALID_ARGUMENT, WHERE ": %s has a reserved field that is not 0; expected 0",
-                    name);
-    return CLATTN_SUCCESS;
-}
-
-static clattn_status check_operand(operand *x, const clattn_context *context)
-{
-    const clattn__log *log = &context->log;
-    const clattn_tensor *t = x->tensor;
-    int empty = 0;
+    const clattn__log *log = &plan->context->log;
+    const int has_mods = plan->has_score_mod || plan->has_mask_mod;
     size_t bytes = 0;
-    FORWARD_IF_ERROR(check_kind(t, x->name, log));
-    for (int axis = 0; axis < 4; axis++)
-        empty |= x->size[axis] == 0;
-    if (t->handle == NULL) {
-        RETURN_ERROR_IF(x->is_needed && !empty, log, CLATTN_INVALID_ARGUMENT,
-                        WHERE ": %s.handle is NULL; expected a cl_mem, the plan has this tensor take part",
-                        x->name);
+    FORWARD_IF_ERROR(clattn__check_kind(&args->user, "user", log));
+    RETURN_ERROR_IF(args->user.byte_offset % 16 != 0, log, CLATTN_INVALID_ARGUMENT,
+                    WHERE ": user.byte_offset = %llu; expected a multiple of 16",
+                    (unsigned long long)args->user.byte_offset);
+    for (int i = 0; i < 4; i++)
+        RETURN_ERROR_IF(!has_mods && args->user_values[i] != 0.0f, log, CLATTN_INVALID_ARGUMENT,
+                        WHERE
+                        ": user_values[%d] = %g; expected 0, the plan has neither score_mod nor mask_mod",
+                        i, (double)args->user_values[i]);
+    if (args->user.handle == NULL)
         return CLATTN_SUCCESS;
-    }
-    RETURN_ERROR_IF(!x->is_needed, log, CLATTN_INVALID_ARGUMENT,
-                    WHERE ": %s.handle is set; expected NULL, the plan's features leave it out", x->name);
-    static const char *const axes[] = {"batch", "head", "token", "last"};
-    for (int axis = 0; axis < 4; axis++)
-        RETURN_ERROR_IF(t->stride[axis] < 0, log, CLATTN_INVALID_ARGUMENT,
-                        WHERE ": %s.stride[%d] (%s) = %lld; expected >= 0", x->name, axis, axes[axis],
-                        (long long)t->stride[axis]);
-    RETURN_ERROR_IF(t->byte_offset % x->element != 0, log, CLATTN_INVALID_ARGUMENT,
-                    WHERE ": %s.byte_offset = %llu; expected a multiple of the element size %u", x->name,
-                    (unsigned long long)t->byte_offset, (unsigned)x->element);
-    if (empty)
-        return CLATTN_SUCCESS;
-    const int64_t elements = extent(x);
-    RETURN_ERROR_IF(elements < 0 || t->byte_offset > INT64_MAX / 2, log, CLATTN_INVALID_ARGUMENT,
-                    WHERE ": %s: strides and lengths reach beyond 2^60 elements", x->name);
-    RETURN_ERROR_IF(x->is_output && !rows_are_disjoint(x), log, CLATTN_INVALID_ARGUMENT,
-                    WHERE ": %s.stride = {%lld, %lld, %lld}; expected rows of an output not to overlap",
-                    x->name, (long long)t->stride[0], (long long)t->stride[1], (long long)t->stride[2]);
-    x->begin = t->byte_offset;
-    x->end = t->byte_offset + (uint64_t)elements * x->element;
-    FORWARD_IF_CL_ERROR(
-        log, WHERE, "clGetMemObjectInfo",
-        context->cl.clGetMemObjectInfo((cl_mem)t->handle, CL_MEM_SIZE, sizeof bytes, &bytes, NULL));
-    RETURN_ERROR_IF(x->end > bytes, log, CLATTN_BUFFER_TOO_SMALL,
-                    WHERE ": %s: the buffer has %llu bytes; expected at least %llu for its offset, "
-                          "strides and lengths",
-                    x->name, (unsigned long long)bytes, (unsigned long long)x->end);
+    RETURN_ERROR_IF(!has_mods, log, CLATTN_INVALID_ARGUMENT,
+                    WHERE ": user.handle is set; expected NULL, the plan has neither score_mod nor mask_mod");
+    FORWARD_IF_CL_ERROR(log, WHERE, "clGetMemObjectInfo",
+                        plan->context->cl.clGetMemObjectInfo((cl_mem)args->user.handle, CL_MEM_SIZE,
+                                                             sizeof bytes, &bytes, NULL));
+    RETURN_ERROR_IF(args->user.byte_offset >= bytes, log, CLATTN_BUFFER_TOO_SMALL,
+                    WHERE ": user.byte_offset = %llu; expected less than the buffer's %llu bytes",
+                    (unsigned long long)args->user.byte_offset, (unsigned long long)bytes);
     return CLATTN_SUCCESS;
 }
 
-static clattn_status check_overlap(const operand *operands, const clattn__log *log)
+/* The workspace as one more output; without a handle the call makes its own. */
+static clattn_status check_workspace(clattn__operand *workspace, const clattn_plan *plan,
+                                     const clattn_forward_args *args, uint64_t bytes)
 {
-    for (int i = 0; i < OPERANDS; i++)
-        for (int j = 0; j < OPERANDS; j++) {
-            const operand *x = &operands[i], *y = &operands[j];
-            RETURN_ERROR_IF(i != j && x->is_output && x->tensor->handle != NULL &&
-                                x->tensor->handle == y->tensor->handle && x->begin < y->end &&
-                                y->begin < x->end,
-                            log, CLATTN_INVALID_ARGUMENT,
-                            WHERE ": output %s and %s overlap in one buffer (bytes %llu to %llu and %llu "
-                                  "to %llu)",
-                            x->name, y->name, (unsigned long long)x->begin, (unsigned long long)x->end,
-                            (unsigned long long)y->begin, (unsigned long long)y->end);
-        }
-    return CLATTN_SUCCESS;
+    const clattn__log *log = &plan->context->log;
+    const clattn__operand operand = {"workspace", &args->workspace, {1, 1, 1, (int64_t)bytes}, 1, 1, 0, 0, 0};
+    *workspace = operand;
+    FORWARD_IF_ERROR(clattn__check_kind(&args->workspace, "workspace", log));
+    if (args->workspace.handle == NULL)
+        return CLATTN_SUCCESS;
+    RETURN_ERROR_IF(clattn__tile_map_bound(plan, 1, 1, 1).bytes == 0, log, CLATTN_INVALID_ARGUMENT,
+                    WHERE ": workspace.handle is set; expected NULL, calls of this plan need none");
+    workspace->is_needed = 1;
+    clattn_tensor contiguous = args->workspace;
+    contiguous.stride[3] = 1;
+    workspace->tensor = &contiguous;
+    const clattn_status status = clattn__check_operand(workspace, plan->context);
+    workspace->tensor = &args->workspace;
+    return status;
 }
 
 /* ---- Scalars ---- */
@@ -196,6 +164,25 @@ static clattn_status check_scalars(const clattn_plan *plan, const clattn_forward
                     CLATTN_INVALID_ARGUMENT,
                     WHERE ": q_offset = %lld; expected 0, the plan's position mode is not explicit",
                     (long long)args->q_offset);
+    RETURN_ERROR_IF((features & CLATTN_FEATURE_Q_OFFSETS) != 0 && args->q_offset != 0, log,
+                    CLATTN_INVALID_ARGUMENT,
+                    WHERE ": q_offset = %lld; expected 0, the plan takes offsets from q_offsets",
+                    (long long)args->q_offset);
+    const int tells_position =
+        (features & CLATTN_FEATURE_ALIBI) != 0 || plan->has_score_mod || plan->has_mask_mod;
+    RETURN_ERROR_IF(
+        tells_position && (args->q_offset < -CLATTN_MAX_LENGTH || args->q_offset > CLATTN_MAX_LENGTH), log,
+        CLATTN_INVALID_ARGUMENT,
+        WHERE ": q_offset = %lld; expected -2^30 to 2^30 where ALiBi, score_mod or mask_mod count "
+              "positions",
+        (long long)args->q_offset);
+    RETURN_ERROR_IF((features & CLATTN_FEATURE_KEY_TILES) == 0 && args->tiles_capacity != 0, log,
+                    CLATTN_INVALID_ARGUMENT,
+                    WHERE ": tiles_capacity = %lld; expected 0, the plan's features leave key tiles out",
+                    (long long)args->tiles_capacity);
+    RETURN_ERROR_IF(args->tiles_capacity < 0 || args->tiles_capacity > CLATTN_MAX_LENGTH, log,
+                    CLATTN_INVALID_ARGUMENT, WHERE ": tiles_capacity = %lld; expected 0 to %d",
+                    (long long)args->tiles_capacity, CLATTN_MAX_LENGTH);
     return CLATTN_SUCCESS;
 }
 
@@ -227,7 +214,7 @@ static clattn_status check_queue(const clattn_plan *plan, cl_command_queue queue
 
 /* ---- What the kernel is told ---- */
 
-static tensor_address address_of(const operand *x)
+static tensor_address tensor_address_of(const clattn__operand *x)
 {
     const clattn_tensor *t = x->tensor;
     const tensor_address address = {(cl_long)(t->byte_offset / x->element), t->stride[0], t->stride[1],
@@ -235,52 +222,78 @@ static tensor_address address_of(const operand *x)
     return address;
 }
 
-static int64_t clamp(int64_t value, int64_t least, int64_t most)
+static number_address number_address_of(const clattn__operand *x)
 {
-    return value < least ? least : value > most ? most : value;
+    const clattn_tensor *t = x->tensor;
+    const number_address address = {(cl_long)(t->byte_offset / x->element), t->stride[0],
+                                    x->size[1] > 1 ? t->stride[1] : 0};
+    return address;
 }
 
-/* a + b, or the nearest number that there is. */
-static int64_t saturating_add(int64_t a, int64_t b)
+/* Offsets and windows may be any numbers. Beyond +-2^40 they mean what +-2^40 means, and the kernel can add
+ * them up. */
+static int64_t clamp_to_band(int64_t value)
 {
-    if (b > 0 && a > INT64_MAX - b)
-        return INT64_MAX;
-    if (b < 0 && a < INT64_MIN - b)
-        return INT64_MIN;
-    return a + b;
+    const int64_t limit = (int64_t)1 << 40;
+    return value < -limit ? -limit : value > limit ? limit : value;
 }
 
-/* Causal bound, window and offset as one band of keys relative to the row (cl/bounds.cl). Offset and
- * window may be any numbers; the band is clamped to +-2^30, beyond which every or no key is seen anyway. */
-static void set_band(attention_args *out, const clattn_plan_desc *desc, const clattn_forward_args *args)
+static void set_positions(attention_args *out, const clattn_plan_desc *desc, const clattn_forward_args *args)
 {
-    const int64_t limit = CLATTN_MAX_LENGTH;
-    const int64_t offset = desc->position_mode == CLATTN_POSITION_BOTTOM_RIGHT ? args->kv_len - args->q_len
-                           : desc->position_mode == CLATTN_POSITION_TOP_LEFT   ? 0
-                                                                               : args->q_offset;
     const int window = (desc->features & CLATTN_FEATURE_WINDOW) != 0;
     const int causal = (desc->features & CLATTN_FEATURE_CAUSAL) != 0;
-    const int64_t left = window ? args->window_left : -1;
-    const int64_t right = causal ? 0 : window ? args->window_right : -1;
-    const int64_t begin = left < 0 ? -limit : saturating_add(offset, -left);
-    const int64_t end = right < 0 ? limit : saturating_add(saturating_add(offset, right), 1);
-    out->band_begin = (cl_int)clamp(begin, -limit, limit);
-    out->band_end = (cl_int)clamp(end, -limit, limit);
+    out->position_mode = desc->position_mode;
+    out->q_offset = clamp_to_band(args->q_offset);
+    out->window_left = window ? clamp_to_band(args->window_left) : -1;
+    out->window_right = causal ? 0 : window ? clamp_to_band(args->window_right) : -1;
+}
+
+static void set_tile_map(attention_args *out, const clattn__tile_map *map, const clattn_forward_args *args)
+{
+    const int64_t plane = map->height * map->width;
+    if (map->bytes == 0)
+        return;
+    out->map_has_bias = map->looks_at_bias;
+    out->map_rows = map->rows;
+    out->map_keys = map->keys;
+    out->map_heads = (cl_int)map->heads;
+    out->map_height = (cl_int)map->height;
+    out->map_width = (cl_int)map->width;
+    out->tile_map.base = (cl_long)args->workspace.byte_offset;
+    out->tile_map.batch = map->batches > 1 ? map->heads * plane : 0;
+    out->tile_map.head = map->heads > 1 ? plane : 0;
+    out->tile_map.token = map->width;
 }
 
 static void set_arguments(attention_args *out, const clattn_plan *plan, const clattn_forward_args *args,
-                          const operand *operands)
+                          const clattn__operand *operands, const clattn__tile_map *map)
 {
     const clattn_plan_desc *desc = &plan->desc;
+    const uint32_t features = desc->features;
     const double scale = args->scale != 0.0f ? (double)args->scale : 1.0 / sqrt((double)desc->head_dim_qk);
     memset(out, 0, sizeof *out);
-    out->q = address_of(&operands[Q]);
-    out->k = address_of(&operands[K]);
-    out->v = address_of(&operands[V]);
-    out->o = address_of(&operands[O]);
-    out->lse = address_of(&operands[LSE]);
-    out->bias = address_of(&operands[BIAS]);
-    out->bias_key = operands[BIAS].tensor->stride[3];
+    out->q = tensor_address_of(&operands[CLATTN__BUFFER_Q]);
+    out->k = tensor_address_of(&operands[CLATTN__BUFFER_K]);
+    out->v = tensor_address_of(&operands[CLATTN__BUFFER_V]);
+    out->o = tensor_address_of(&operands[CLATTN__BUFFER_O]);
+    out->lse = tensor_address_of(&operands[CLATTN__BUFFER_LSE]);
+    out->bias = tensor_address_of(&operands[CLATTN__BUFFER_BIAS]);
+    out->mask = tensor_address_of(&operands[CLATTN__BUFFER_MASK]);
+    out->tiles_count = tensor_address_of(&operands[CLATTN__BUFFER_TILES_COUNT]);
+    out->tiles_index = tensor_address_of(&operands[CLATTN__BUFFER_TILES_INDEX]);
+    out->bias_head_scale = number_address_of(&operands[CLATTN__BUFFER_BIAS_HEAD_SCALE]);
+    out->alibi_slopes = number_address_of(&operands[CLATTN__BUFFER_ALIBI_SLOPES]);
+    out->sinks = number_address_of(&operands[CLATTN__BUFFER_SINKS]);
+    out->q_lens = number_address_of(&operands[CLATTN__BUFFER_Q_LENS]);
+    out->kv_lens = number_address_of(&operands[CLATTN__BUFFER_KV_LENS]);
+    out->q_offsets = number_address_of(&operands[CLATTN__BUFFER_Q_OFFSETS]);
+    out->bias_key = args->bias.stride[3];
+    out->mask_key = args->mask.stride[3];
+    out->tiles_entry = args->tiles_index.stride[3];
+    out->tiles_capacity = args->tiles_capacity;
+    out->user = (cl_long)args->user.byte_offset;
+    set_positions(out, desc, args);
+    set_tile_map(out, map, args);
     out->q_tiles = (cl_int)((args->q_len + plan->program->tile.block_q - 1) / plan->program->tile.block_q);
     out->heads_q = desc->heads_q;
     out->heads_per_kv = desc->heads_q / desc->heads_kv;
@@ -288,100 +301,130 @@ static void set_arguments(attention_args *out, const clattn_plan *plan, const cl
     out->kv_len = (cl_int)args->kv_len;
     out->head_dim_qk = desc->head_dim_qk;
     out->head_dim_v = desc->head_dim_v;
-    set_band(out, desc, args);
-    out->want_lse = (desc->features & CLATTN_FEATURE_LSE) != 0;
+    out->want_lse = (features & CLATTN_FEATURE_LSE) != 0;
+    out->has_bias = (features & CLATTN_FEATURE_BIAS) != 0;
+    out->has_bias_head_scale = (features & CLATTN_FEATURE_BIAS_HEAD_SCALE) != 0;
+    out->has_mask = (features & CLATTN_FEATURE_MASK) != 0;
+    out->has_alibi = (features & CLATTN_FEATURE_ALIBI) != 0;
+    out->has_sinks = (features & CLATTN_FEATURE_SINKS) != 0;
+    out->has_q_lens = (features & CLATTN_FEATURE_Q_LENS) != 0;
+    out->has_kv_lens = (features & CLATTN_FEATURE_KV_LENS) != 0;
+    out->has_q_offsets = (features & CLATTN_FEATURE_Q_OFFSETS) != 0;
+    out->has_key_tiles = (features & CLATTN_FEATURE_KEY_TILES) != 0;
+    out->tile_rows = desc->tile_rows;
+    out->tile_keys = desc->tile_keys;
     out->scale = (float)scale;
     out->scale_log2 = (float)(scale * 1.4426950408889634);
     out->softcap = args->softcap;
-    out->has_bias = (desc->features & CLATTN_FEATURE_BIAS) != 0;
+    out->lse_unit = (features & CLATTN_FEATURE_LSE_BASE_2) != 0 ? 1.44269504f : 1.0f;
+    memcpy(out->user_values, args->user_values, sizeof out->user_values);
 }
 
-/* Whether a tensor's rows can be read in groups of four elements. A buffer over host memory is only as
- * aligned as that memory is. */
-static int rows_are_aligned(const operand *x, const clattn__cl *cl)
+static int pick_kernel(const clattn_plan *plan, const clattn__operand *operands)
 {
-    const clattn_tensor *t = x->tensor;
-    const uint64_t group = 4 * x->element;
-    void *host = NULL;
-    cl_mem_flags flags = 0;
-    if (t->handle == NULL)
-        return 1;
-    if (t->byte_offset % group != 0 || x->size[3] % 4 != 0)
-        return 0;
-    for (int axis = 0; axis < 3; axis++)
-        if (x->size[axis] > 1 && t->stride[axis] % 4 != 0)
-            return 0;
-    if (cl->clGetMemObjectInfo((cl_mem)t->handle, CL_MEM_FLAGS, sizeof flags, &flags, NULL) != CL_SUCCESS)
-        return 0;
-    if ((flags & CL_MEM_USE_HOST_PTR) != 0 &&
-        (cl->clGetMemObjectInfo((cl_mem)t->handle, CL_MEM_HOST_PTR, sizeof host, &host, NULL) != CL_SUCCESS ||
-         (uintptr_t)host % group != 0))
-        return 0;
-    return 1;
-}
-
-static int pick_kernel(const clattn_plan *plan, const operand *operands)
-{
-    const clattn__cl *cl = &plan->context->cl;
     if (plan->program->path->kernel_aligned == NULL)
         return CLATTN__KERNEL_ANY;
-    for (int i = Q; i <= O; i++)
-        if (!rows_are_aligned(&operands[i], cl))
+    for (int i = CLATTN__BUFFER_Q; i <= CLATTN__BUFFER_O; i++)
+        if (!clattn__rows_are_aligned(&operands[i], &plan->context->cl))
             return CLATTN__KERNEL_ANY;
     return CLATTN__KERNEL_ALIGNED;
 }
 
 /* ---- Launching ---- */
 
-/* Groups of one launch: PoCL compiles a kernel again for grids wider than 65534, NVIDIA's second axis
- * ends at 65535, and a watchdog may ask for less. */
-static int64_t groups_per_launch(const clattn_plan *plan, const clattn_forward_args *args)
+/* Groups of one launch, each of `work` multiply-adds: PoCL compiles a kernel again for grids wider than
+ * 65534, NVIDIA's second axis ends at 65535, and a watchdog may ask for less. */
+static int64_t groups_per_launch(const clattn_plan *plan, uint64_t work)
 {
     enum { MOST = 32768 };
     const uint64_t budget = plan->context->max_work_per_launch;
-    const uint64_t work = (uint64_t)plan->program->tile.block_q * (uint64_t)(args->kv_len + 1) *
-                          (uint64_t)(plan->desc.head_dim_qk + plan->desc.head_dim_v);
     if (budget == 0 || budget / work >= MOST)
         return MOST;
     return budget >= work ? (int64_t)(budget / work) : 1;
 }
 
-static clattn_status launch(clattn_plan *plan, clattn__emitter *emitter, const operand *operands,
-                            const clattn_forward_args *args)
+/* One kernel over `groups` work-groups, in as many launches as that takes. */
+static clattn_status launch(clattn_plan *plan, clattn__emitter *emitter, int kernel, int64_t groups,
+                            uint64_t work, const cl_mem buffers[CLATTN__BUFFERS], attention_args *args)
 {
-    const clattn__log *log = &plan->context->log;
-    cl_mem buffers[CLATTN__BUFFERS];
-    attention_args kernel_args;
-    for (int i = 0; i < OPERANDS; i++)
-        buffers[i] = (cl_mem)operands[i].tensor->handle;
-    set_arguments(&kernel_args, plan, args, operands);
-
-    const int64_t groups = kernel_args.q_tiles * (int64_t)plan->desc.heads_q * args->batch;
-    const int64_t most = groups_per_launch(plan, args);
-    const int kernel = pick_kernel(plan, operands);
-    clattn__say(log, CLATTN_LOG_DEBUG,
-                WHERE ": batch %lld, q_len %lld, kv_len %lld: %lld work-groups, at most %lld a launch",
-                (long long)args->batch, (long long)args->q_len, (long long)args->kv_len, (long long)groups,
-                (long long)most);
     const char *failed = NULL;
     cl_int code = CL_SUCCESS;
+    const int64_t most = groups_per_launch(plan, work);
+    const size_t work_items = clattn__work_items(plan->program, kernel);
     const cl_kernel instance = clattn__instance_take(plan->program, kernel);
     for (int64_t first = 0; first < groups && failed == NULL; first += most) {
         const int64_t count = groups - first < most ? groups - first : most;
-        kernel_args.first_group = (cl_int)first;
-        kernel_args.num_groups = (cl_int)count;
-        code = clattn__set_arguments(emitter->cl, instance, buffers, &kernel_args);
+        args->first_group = (cl_int)first;
+        args->num_groups = (cl_int)count;
+        code = clattn__set_arguments(emitter->cl, instance, buffers, args);
         if (code != CL_SUCCESS) {
             failed = "clSetKernelArg";
             break;
         }
-        code = clattn__emit_kernel(emitter, instance, (size_t)plan->program->tile.work_items, (size_t)count);
+        code = clattn__emit_kernel(emitter, instance, work_items, (size_t)count);
         if (code != CL_SUCCESS)
             failed = "clEnqueueNDRangeKernel";
     }
     clattn__instance_return(plan->program, kernel, instance);
-    FORWARD_IF_CL_ERROR(log, WHERE, failed, code);
+    FORWARD_IF_CL_ERROR(&plan->context->log, WHERE, failed, code);
     return CLATTN_SUCCESS;
+}
+
+static int64_t map_groups(const clattn__tile_map *map)
+{
+    return map->bytes == 0 ? 0
+                           : map->batches * map->heads * map->height *
+                                 ((map->width + CLATTN__MAP_WORK_ITEMS - 1) / CLATTN__MAP_WORK_ITEMS);
+}
+
+/* First the tile map, if there is one, then attention. */
+static clattn_status launch_all(clattn_plan *plan, clattn__emitter *emitter, const clattn__operand *operands,
+                                cl_mem workspace, const clattn__tile_map *map,
+                                const clattn_forward_args *args)
+{
+    const clattn__tile *tile = &plan->program->tile;
+    const int64_t kv_len = args->kv_len;
+    cl_mem buffers[CLATTN__BUFFERS] = {NULL};
+    attention_args kernel_args;
+    for (int i = 0; i < CLATTN__BUFFER_USER; i++)
+        buffers[i] = (cl_mem)operands[i].tensor->handle;
+    buffers[CLATTN__BUFFER_USER] = (cl_mem)args->user.handle;
+    buffers[CLATTN__BUFFER_TILE_MAP] = workspace;
+    set_arguments(&kernel_args, plan, args, operands, map);
+    const int64_t groups = kernel_args.q_tiles * (int64_t)plan->desc.heads_q * args->batch;
+    clattn__say(&plan->context->log, CLATTN_LOG_DEBUG,
+                WHERE ": batch %lld, q_len %lld, kv_len %lld: %lld work-groups, a tile map of %llu bytes",
+                (long long)args->batch, (long long)args->q_len, (long long)kv_len, (long long)groups,
+                (unsigned long long)map->bytes);
+    if (map->bytes > 0)
+        FORWARD_IF_ERROR(launch(plan, emitter, CLATTN__KERNEL_TILES, map_groups(map),
+                                CLATTN__MAP_WORK_ITEMS * (uint64_t)map->rows * (uint64_t)map->keys, buffers,
+                                &kernel_args));
+    return launch(plan, emitter, pick_kernel(plan, operands), groups,
+                  (uint64_t)tile->block_q * (uint64_t)(kv_len + 1) *
+                      (uint64_t)(plan->desc.head_dim_qk + plan->desc.head_dim_v),
+                  buffers, &kernel_args);
+}
+
+/* With a workspace of the call's own where the map needs one and the caller gave none: the commands keep it
+ * alive until they have ended. */
+static clattn_status launch_with_workspace(clattn_plan *plan, clattn__emitter *emitter,
+                                           const clattn__operand *operands, const clattn__tile_map *map,
+                                           const clattn_forward_args *args)
+{
+    const clattn_context *context = plan->context;
+    cl_mem own = NULL;
+    cl_int code = CL_SUCCESS;
+    if (map->bytes > 0 && args->workspace.handle == NULL) {
+        own = context->cl.clCreateBuffer(context->cl_context, CL_MEM_READ_WRITE | CL_MEM_HOST_NO_ACCESS,
+                                         (size_t)map->bytes, NULL, &code);
+        FORWARD_IF_CL_ERROR(&context->log, WHERE, "clCreateBuffer", code);
+    }
+    const cl_mem workspace = own != NULL ? own : (cl_mem)args->workspace.handle;
+    const clattn_status status = launch_all(plan, emitter, operands, workspace, map, args);
+    if (own != NULL)
+        context->cl.clReleaseMemObject(own);
+    return status;
 }
 
 clattn_status clattn_enqueue_forward(clattn_plan *plan, cl_command_queue queue,
@@ -392,10 +435,11 @@ clattn_status clattn_enqueue_forward(clattn_plan *plan, cl_command_queue queue,
     if (plan == NULL)
         return CLATTN_INVALID_ARGUMENT;
     const clattn_context *context = plan->context;
-    const clattn_plan_desc *desc = &plan->desc;
     const clattn__log *log = &context->log;
     RETURN_ERROR_IF(given == NULL, log, CLATTN_INVALID_ARGUMENT, WHERE ": args is NULL");
-    FORWARD_IF_ERROR(clattn__read_struct(&args, sizeof args, given, sizeof args, WHERE, "args", log));
+    FORWARD_IF_ERROR(clattn__read_struct(&args, sizeof args, given,
+                                         offsetof(clattn_forward_args, softcap) + sizeof args.softcap, WHERE,
+                                         "args", log));
     RETURN_ERROR_IF(args.reserved != 0, log, CLATTN_INVALID_ARGUMENT,
                     WHERE ": args.reserved = %u; expected 0", (unsigned)args.reserved);
     FORWARD_IF_ERROR(check_queue(plan, queue, num_wait, wait));
@@ -405,63 +449,22 @@ clattn_status clattn_enqueue_forward(clattn_plan *plan, cl_command_queue queue,
     FORWARD_IF_ERROR(make_rows_contiguous(&args.k, "k", log));
     FORWARD_IF_ERROR(make_rows_contiguous(&args.v, "v", log));
     FORWARD_IF_ERROR(make_rows_contiguous(&args.o, "o", log));
-
-    const int64_t batch = args.batch, q_len = args.q_len, kv_len = args.kv_len;
-    const int64_t heads_q = desc->heads_q, heads_kv = desc->heads_kv;
-    const int want_lse = (desc->features & CLATTN_FEATURE_LSE) != 0;
-    const int has_bias = (desc->features & CLATTN_FEATURE_BIAS) != 0;
-    operand operands[OPERANDS] = {
-        {"q",
-         &args.q,
-         {batch, heads_q, q_len, desc->head_dim_qk},
-         clattn__dtype_size(desc->dtype_q),
-         0,
-         1,
-         0,
-         0},
-        {"k",
-         &args.k,
-         {batch, heads_kv, kv_len, desc->head_dim_qk},
-         clattn__dtype_size(desc->dtype_k),
-         0,
-         1,
-         0,
-         0},
-        {"v",
-         &args.v,
-         {batch, heads_kv, kv_len, desc->head_dim_v},
-         clattn__dtype_size(desc->dtype_v),
-         0,
-         1,
-         0,
-         0},
-        {"o",
-         &args.o,
-         {batch, heads_q, q_len, desc->head_dim_v},
-         clattn__dtype_size(desc->dtype_o),
-         1,
-         1,
-         0,
-         0},
-        {"lse", &args.lse, {batch, heads_q, q_len, 1}, sizeof(float), 1, want_lse, 0, 0},
-        {"bias",
-         &args.bias,
-         {batch, heads_q, q_len, kv_len},
-         clattn__dtype_size(desc->dtype_bias),
-         0,
-         has_bias,
-         0,
-         0},
-    };
-    for (int i = 0; i < OPERANDS; i++)
-        FORWARD_IF_ERROR(check_operand(&operands[i], context));
-    FORWARD_IF_ERROR(check_overlap(operands, log));
-    FORWARD_IF_ERROR(check_kind(&args.workspace, "workspace", log));
-    RETURN_ERROR_IF(args.workspace.handle != NULL, log, CLATTN_INVALID_ARGUMENT,
-                    WHERE ": workspace.handle is set; expected NULL, clattn_forward_workspace is 0");
+    clattn__operand operands[CLATTN__BUFFERS];
+    list_operands(operands, &plan->desc, &args);
+    for (int i = 0; i < CLATTN__BUFFER_USER; i++)
+        FORWARD_IF_ERROR(clattn__check_operand(&operands[i], context));
+    FORWARD_IF_ERROR(check_user(plan, &args));
+    const clattn__tile_map map = clattn__tile_map_of(plan, &args);
+    RETURN_ERROR_IF(map_groups(&map) > INT32_MAX, log, CLATTN_INVALID_ARGUMENT,
+                    WHERE
+                    ": key tiles of %d x %d cut the call into %llu map entries; expected fewer than 2^31",
+                    (int)plan->desc.tile_rows, (int)plan->desc.tile_keys, (unsigned long long)map.bytes);
+    /* Workspace stands where user would, for the check of overlaps. */
+    FORWARD_IF_ERROR(check_workspace(&operands[CLATTN__BUFFER_USER], plan, &args, map.bytes));
+    FORWARD_IF_ERROR(clattn__check_overlap(operands, CLATTN__BUFFER_USER + 1, log));
 
     clattn__emitter emitter = {&context->cl, queue, num_wait, wait, NULL};
-    const clattn_status status = launch(plan, &emitter, operands, &args);
+    const clattn_status status = launch_with_workspace(plan, &emitter, operands, &map, &args);
     if (status != CLATTN_SUCCESS) {
         clattn__emit_abandon(&emitter);
         return status;
@@ -484,6 +487,10 @@ clattn_status clattn_forward_workspace(const clattn_plan *plan, const clattn_bou
                     "clattn_forward_workspace: bounds.reserved = %u; expected 0", (unsigned)bounds.reserved);
     FORWARD_IF_ERROR(
         check_lengths(plan, "clattn_forward_workspace", bounds.batch, bounds.q_len, bounds.kv_len));
-    *bytes = 0;
+    const uint64_t needed = clattn__tile_map_bound(plan, bounds.batch, bounds.q_len, bounds.kv_len).bytes;
+    RETURN_ERROR_IF(needed > SIZE_MAX, log, CLATTN_UNSUPPORTED,
+                    "clattn_forward_workspace: %llu bytes; expected no more than an object can have",
+                    (unsigned long long)needed);
+    *bytes = (size_t)needed;
     return CLATTN_SUCCESS;
 }

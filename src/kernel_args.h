@@ -11,10 +11,10 @@
 #endif
 #define long cl_long
 #include "../cl/args.cl"
+#include "../cl/bounds.cl"
 #undef long
 #ifdef __clang__
 #pragma clang diagnostic pop
 #endif
-#include "../cl/bounds.cl"
 
 #endif

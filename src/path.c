@@ -8,6 +8,7 @@ PIECE(convert)
 PIECE(bounds)
 PIECE(address)
 PIECE(score)
+PIECE(tiles)
 PIECE(portable)
 PIECE(cpu)
 #undef PIECE
@@ -37,14 +38,15 @@ static const clattn__path table[] = {
      clattn__tile_cpu,
      "forward",
      NULL,
-     {PIECE(args), PIECE(convert), PIECE(bounds), PIECE(address), PIECE(score), PIECE(cpu)}},
+     {PIECE(args), PIECE(convert), PIECE(bounds), PIECE(address), PIECE(score), PIECE(tiles), PIECE(cpu)}},
     {CLATTN_PATH_PORTABLE,
      "portable",
      is_any,
      clattn__tile_portable,
      "forward_any",
      "forward_aligned",
-     {PIECE(args), PIECE(convert), PIECE(bounds), PIECE(address), PIECE(score), PIECE(portable)}},
+     {PIECE(args), PIECE(convert), PIECE(bounds), PIECE(address), PIECE(score), PIECE(tiles),
+      PIECE(portable)}},
 };
 
 const clattn__path *clattn__path_at(int index)

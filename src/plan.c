@@ -1,11 +1,16 @@
 #include "plan.h"
 
+#include "mods.h"
+
 #include <stdio.h>
 #include <string.h>
 
-#define ALL_FEATURES                                                                                \
-    (CLATTN_FEATURE_CAUSAL | CLATTN_FEATURE_WINDOW | CLATTN_FEATURE_SOFTCAP | CLATTN_FEATURE_BIAS | \
-     CLATTN_FEATURE_LSE)
+#define ALL_FEATURES ((CLATTN_FEATURE_LSE_BASE_2 << 1) - 1)
+
+/* Those that change single scores. */
+#define SCORE_FEATURES                                                                           \
+    (CLATTN_FEATURE_SOFTCAP | CLATTN_FEATURE_BIAS | CLATTN_FEATURE_MASK | CLATTN_FEATURE_ALIBI | \
+     CLATTN_FEATURE_KEY_TILES)
 
 size_t clattn__dtype_size(int32_t dtype) { return dtype == CLATTN_DTYPE_F32 ? 4 : 2; }
 
@@ -50,11 +55,43 @@ static clattn_status check_range(const clattn__log *log, const char *where, cons
 /* Largest head counts: group numbers of one launch stay in 32 bits, and buffers end before that. */
 enum { MAX_HEADS = 1 << 20 };
 
+/* A feature that means something only beside another one. */
+static clattn_status check_needs(const clattn__log *log, const char *where, const clattn_plan_desc *desc,
+                                 uint32_t feature, const char *name, int is_there, const char *what)
+{
+    RETURN_ERROR_IF((desc->features & feature) != 0 && !is_there, log, CLATTN_INVALID_ARGUMENT,
+                    "%s: features = 0x%x has CLATTN_FEATURE_%s; expected %s with it", where,
+                    (unsigned)desc->features, name, what);
+    return CLATTN_SUCCESS;
+}
+
+static clattn_status check_parts(const clattn__log *log, const char *where, const clattn_plan_desc *desc)
+{
+    const int has_bias = (desc->features & CLATTN_FEATURE_BIAS) != 0;
+    const int has_lse = (desc->features & CLATTN_FEATURE_LSE) != 0;
+    FORWARD_IF_ERROR(check_needs(log, where, desc, CLATTN_FEATURE_BIAS_HEAD_SCALE, "BIAS_HEAD_SCALE",
+                                 has_bias, "CLATTN_FEATURE_BIAS"));
+    FORWARD_IF_ERROR(check_needs(log, where, desc, CLATTN_FEATURE_LSE_BASE_2, "LSE_BASE_2", has_lse,
+                                 "CLATTN_FEATURE_LSE"));
+    FORWARD_IF_ERROR(check_needs(log, where, desc, CLATTN_FEATURE_Q_OFFSETS, "Q_OFFSETS",
+                                 desc->position_mode == CLATTN_POSITION_EXPLICIT,
+                                 "position_mode = CLATTN_POSITION_EXPLICIT"));
+    const int32_t most = (desc->features & CLATTN_FEATURE_KEY_TILES) != 0 ? CLATTN_MAX_LENGTH : 0;
+    FORWARD_IF_ERROR(check_range(log, where, "tile_rows", desc->tile_rows, most > 0, most));
+    FORWARD_IF_ERROR(check_range(log, where, "tile_keys", desc->tile_keys, most > 0, most));
+    const int is_empty = desc->score_mod != NULL && desc->score_mod[0] == '\0';
+    RETURN_ERROR_IF(is_empty || (desc->mask_mod != NULL && desc->mask_mod[0] == '\0'), log,
+                    CLATTN_INVALID_ARGUMENT, "%s: %s is \"\"; expected OpenCL C, or NULL", where,
+                    is_empty ? "score_mod" : "mask_mod");
+    return CLATTN_SUCCESS;
+}
+
 static clattn_status read_desc(clattn_plan_desc *out, const clattn_plan_desc *given, const clattn__log *log,
                                const char *where)
 {
     RETURN_ERROR_IF(given == NULL, log, CLATTN_INVALID_ARGUMENT, "%s: desc is NULL", where);
-    FORWARD_IF_ERROR(clattn__read_struct(out, sizeof *out, given, sizeof *out, where, "desc", log));
+    FORWARD_IF_ERROR(clattn__read_struct(
+        out, sizeof *out, given, offsetof(clattn_plan_desc, path) + sizeof out->path, where, "desc", log));
     fill_defaults(out);
     RETURN_ERROR_IF(out->phase != CLATTN_PHASE_PREFILL, log, CLATTN_INVALID_ARGUMENT,
                     "%s: phase = %d; expected CLATTN_PHASE_PREFILL (0)", where, (int)out->phase);
@@ -75,12 +112,14 @@ static clattn_status read_desc(clattn_plan_desc *out, const clattn_plan_desc *gi
                     (unsigned)out->features, (unsigned)(out->features & ~ALL_FEATURES));
     FORWARD_IF_ERROR(check_range(log, where, "position_mode", out->position_mode,
                                  CLATTN_POSITION_BOTTOM_RIGHT, CLATTN_POSITION_EXPLICIT));
-    return check_range(log, where, "path", out->path, CLATTN_PATH_AUTO, CLATTN_PATH_CPU);
+    FORWARD_IF_ERROR(check_range(log, where, "path", out->path, CLATTN_PATH_AUTO, CLATTN_PATH_CPU));
+    return check_parts(log, where, out);
 }
 
 static clattn__kernel_shape shape_of(const clattn_plan_desc *desc)
 {
-    const int full = (desc->features & (CLATTN_FEATURE_SOFTCAP | CLATTN_FEATURE_BIAS)) != 0;
+    const int full =
+        (desc->features & SCORE_FEATURES) != 0 || desc->score_mod != NULL || desc->mask_mod != NULL;
     const clattn__kernel_shape shape = {
         desc->dtype_q,
         desc->dtype_k,
@@ -90,6 +129,8 @@ static clattn__kernel_shape shape_of(const clattn_plan_desc *desc)
         clattn__head_dim_class(desc->head_dim_qk),
         clattn__head_dim_class(desc->head_dim_v),
         full,
+        desc->score_mod,
+        desc->mask_mod,
     };
     return shape;
 }
@@ -167,6 +208,11 @@ static void describe(clattn_plan *plan, const char *passed_over)
 {
     const clattn_plan_desc *desc = &plan->desc;
     const clattn__tile *tile = &plan->program->tile;
+    const char *scores = plan->has_score_mod && plan->has_mask_mod ? "full with score_mod and mask_mod"
+                         : plan->has_score_mod                     ? "full with score_mod"
+                         : plan->has_mask_mod                      ? "full with mask_mod"
+                         : plan->shape.score_full                  ? "full"
+                                                                   : "lean";
     snprintf(plan->description, sizeof plan->description,
              "%s: tiles %s, %d work-item%s, %.1f KiB local memory; q %s, k %s, v %s, o %s; head dims "
              "%d/%d compiled as %d/%d; scores %s%s",
@@ -174,8 +220,7 @@ static void describe(clattn_plan *plan, const char *passed_over)
              (double)tile->local_bytes / 1024.0, clattn__dtype_name(desc->dtype_q),
              clattn__dtype_name(desc->dtype_k), clattn__dtype_name(desc->dtype_v),
              clattn__dtype_name(desc->dtype_o), (int)desc->head_dim_qk, (int)desc->head_dim_v,
-             (int)plan->shape.dim_qk_class, (int)plan->shape.dim_v_class,
-             plan->shape.score_full ? "full" : "lean", passed_over);
+             (int)plan->shape.dim_qk_class, (int)plan->shape.dim_v_class, scores, passed_over);
 }
 
 /* The first tile of the path that builds and fits; COMPILE_FAILED if none does. */
@@ -192,6 +237,9 @@ static clattn_status choose_tile(clattn_plan *plan, const clattn__path *path, ch
         }
         if (status != CLATTN_COMPILE_FAILED)
             return status;
+        /* If the caller's functions are to blame, no other tile will do better. */
+        if (plan->has_score_mod || plan->has_mask_mod)
+            FORWARD_IF_ERROR(clattn__mods_check(plan->context, plan->shape.score_mod, plan->shape.mask_mod));
         char reason[320];
         snprintf(reason, sizeof reason, "; %s %s passed over: %s", path->name, tile.label, program->reason);
         append(passed_over, capacity, reason);
@@ -243,11 +291,15 @@ clattn_status clattn_plan_create(clattn_plan **out, clattn_context *context, con
     plan->context = context;
     plan->desc = desc;
     plan->shape = shape;
+    plan->has_score_mod = desc.score_mod != NULL;
+    plan->has_mask_mod = desc.mask_mod != NULL;
     const clattn_status status = choose_path(plan);
     if (status != CLATTN_SUCCESS) {
         clattn__release(&context->allocator, plan);
         return status;
     }
+    plan->desc.score_mod = plan->desc.mask_mod = NULL;
+    plan->shape.score_mod = plan->shape.mask_mod = NULL;
     clattn__context_retain(context);
     clattn__say(&context->log, CLATTN_LOG_INFO, "%s", plan->description);
     *out = plan;

@@ -6,9 +6,10 @@
 
 struct clattn_plan {
     clattn_context *context; /* retained */
-    clattn_plan_desc desc;   /* defaults filled in */
-    clattn__kernel_shape shape;
-    clattn__program *program; /* the context's */
+    clattn_plan_desc desc;   /* defaults filled in; the texts are not kept */
+    int has_score_mod, has_mask_mod;
+    clattn__kernel_shape shape; /* likewise */
+    clattn__program *program;   /* the context's */
     char description[1024];
 };
 

@@ -3,6 +3,7 @@
 #include "cache_entry.h"
 #include "emit.h"
 #include "hash.h"
+#include "mods.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -18,8 +19,8 @@ static clattn_status make_options(char **out, clattn_context *context, const cla
     char *text = clattn__allocate(&context->allocator, capacity);
     RETURN_ERROR_IF(text == NULL, &context->log, CLATTN_OUT_OF_HOST_MEMORY, WHERE ": out of host memory");
     snprintf(text, capacity,
-             "-cl-std=CL1.2 -DQ_TYPE=%d -DK_TYPE=%d -DV_TYPE=%d -DO_TYPE=%d -DBIAS_TYPE=%d "
-             "-DHEAD_DIM_QK=%d -DHEAD_DIM_V=%d -DSCORE_FULL=%d %s",
+             CLATTN__LANGUAGE_OPTION " -DQ_TYPE=%d -DK_TYPE=%d -DV_TYPE=%d -DO_TYPE=%d -DBIAS_TYPE=%d "
+                                     "-DHEAD_DIM_QK=%d -DHEAD_DIM_V=%d -DSCORE_FULL=%d %s",
              (int)shape->dtype_q, (int)shape->dtype_k, (int)shape->dtype_v, (int)shape->dtype_o,
              (int)shape->dtype_bias, (int)shape->dim_qk_class, (int)shape->dim_v_class,
              (int)shape->score_full, tile->options);
@@ -28,14 +29,21 @@ static clattn_status make_options(char **out, clattn_context *context, const cla
 }
 
 /* A #line directive before each piece, so that a vendor's build log names the true file and line. */
-static clattn_status make_source(char **out, clattn_context *context, const clattn__path *path)
+static clattn_status make_source(char **out, clattn_context *context, const clattn__path *path,
+                                 const clattn__kernel_shape *shape)
 {
-    size_t capacity = 1;
+    char *mods = clattn__mods_source(&context->allocator, shape->score_mod, shape->mask_mod);
+    RETURN_ERROR_IF(mods == NULL, &context->log, CLATTN_OUT_OF_HOST_MEMORY, WHERE ": out of host memory");
+    size_t capacity = strlen(mods) + 1;
     for (const clattn__piece *piece = path->pieces; piece->name != NULL; piece++)
         capacity += *piece->size + strlen(piece->name) + 16;
     char *text = clattn__allocate(&context->allocator, capacity);
-    RETURN_ERROR_IF(text == NULL, &context->log, CLATTN_OUT_OF_HOST_MEMORY, WHERE ": out of host memory");
-    char *end = text;
+    if (text == NULL) {
+        clattn__release(&context->allocator, mods);
+        return clattn__fail(&context->log, CLATTN_OUT_OF_HOST_MEMORY, WHERE ": out of host memory");
+    }
+    char *end = text + sprintf(text, "%s", mods);
+    clattn__release(&context->allocator, mods);
     for (const clattn__piece *piece = path->pieces; piece->name != NULL; piece++) {
         end += sprintf(end, "#line 1 \"%s\"\n", piece->name);
         memcpy(end, piece->text, *piece->size);
@@ -65,7 +73,14 @@ static void make_key(char *out, size_t capacity, const clattn__device *device, c
 
 static const char *kernel_name(const clattn__program *program, int kernel)
 {
+    if (kernel == CLATTN__KERNEL_TILES)
+        return program->score_full ? "classify_tiles" : NULL;
     return kernel == CLATTN__KERNEL_ALIGNED ? program->path->kernel_aligned : program->path->kernel_any;
+}
+
+size_t clattn__work_items(const clattn__program *program, int kernel)
+{
+    return kernel == CLATTN__KERNEL_TILES ? CLATTN__MAP_WORK_ITEMS : (size_t)program->tile.work_items;
 }
 
 static void release_objects(clattn__program *program, clattn_context *context)
@@ -154,9 +169,9 @@ static clattn_status check_limits(clattn__program *program, clattn_context *cont
                             context->cl.clGetKernelWorkGroupInfo(instance, context->device_id,
                                                                  CL_KERNEL_LOCAL_MEM_SIZE, sizeof local,
                                                                  &local, NULL));
-        if (work_items < (size_t)program->tile.work_items) {
+        if (work_items < clattn__work_items(program, kernel)) {
             snprintf(reason, sizeof reason, "%d work-items, the built kernel runs with %d",
-                     (int)program->tile.work_items, (int)work_items);
+                     (int)clattn__work_items(program, kernel), (int)work_items);
             return tile_fails(program, reason);
         }
         if (local > context->device.local_bytes) {
@@ -181,7 +196,7 @@ static clattn_status warm_up(clattn__program *program, clattn_context *context)
             continue;
         FORWARD_IF_CL_ERROR(&program->log, WHERE, "clSetKernelArg",
                             clattn__set_arguments(&context->cl, instance, none, &nothing));
-        const cl_int code = clattn__emit_kernel(&emitter, instance, (size_t)program->tile.work_items, 1);
+        const cl_int code = clattn__emit_kernel(&emitter, instance, clattn__work_items(program, kernel), 1);
         clattn__emit_abandon(&emitter);
         if (code == CL_OUT_OF_RESOURCES || code == CL_INVALID_WORK_GROUP_SIZE)
             return tile_fails(program, clattn_status_string(code));
@@ -287,9 +302,10 @@ static clattn_status program_new(clattn__program **out, clattn_context *context,
     program->log = context->log;
     program->path = path;
     program->tile = *tile;
+    program->score_full = shape->score_full;
     clattn_status status = make_options(&program->options, context, tile, shape);
     if (status == CLATTN_SUCCESS)
-        status = make_source(&program->source, context, path);
+        status = make_source(&program->source, context, path, shape);
     if (status != CLATTN_SUCCESS) {
         program_destroy(program, context);
         return status;

@@ -10,17 +10,23 @@
  * and the enqueue; a fifth thread waits for that moment. */
 enum { CLATTN__INSTANCES = 4 };
 
-enum { CLATTN__KERNEL_ANY = 0, CLATTN__KERNEL_ALIGNED = 1, CLATTN__KERNELS = 2 };
+enum { CLATTN__KERNEL_ANY = 0, CLATTN__KERNEL_ALIGNED = 1, CLATTN__KERNEL_TILES = 2, CLATTN__KERNELS = 3 };
+
+enum { CLATTN__MAP_WORK_ITEMS = 64 }; /* of CLATTN__KERNEL_TILES, as cl/tiles.cl says */
+
+/* What every program is built with. */
+#define CLATTN__LANGUAGE_OPTION "-cl-std=CL1.2"
 
 typedef struct clattn__program {
     struct clattn__program *next;
     char key[40];
     clattn__log log; /* the context's, but silent while a cached binary is tried */
     char *options;
-    char *source;    /* the pieces with their #line directives */
+    char *source;    /* the caller's functions and the pieces, with their #line directives */
     char *build_log; /* of a build that failed, or NULL */
     const clattn__path *path;
     clattn__tile tile;
+    int32_t score_full;
     enum { CLATTN__NEW, CLATTN__BUILDING, CLATTN__READY, CLATTN__FAILED } state; /* by context's mutex */
     clattn_status status; /* of a failed one; COMPILE_FAILED: another tile may do */
     char reason[160];     /* likewise */
@@ -36,6 +42,9 @@ typedef struct clattn__program {
  * of the device: `reason` and `build_log` say so, and another tile may do). */
 clattn_status clattn__program_get(clattn__program **out, clattn_context *context, const clattn__path *path,
                                   const clattn__tile *tile, const clattn__kernel_shape *shape);
+
+/* Work-items of a kernel's work-group. */
+size_t clattn__work_items(const clattn__program *program, int kernel);
 
 /* An instance is the caller's alone until it is returned. */
 cl_kernel clattn__instance_take(clattn__program *program, int kernel);

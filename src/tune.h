@@ -8,14 +8,17 @@
 typedef struct clattn__kernel_shape {
     int32_t dtype_q, dtype_k, dtype_v, dtype_o, dtype_bias;
     int32_t dim_qk_class, dim_v_class; /* clattn__head_dim_class */
-    int32_t score_full;                /* softcap or bias take part */
+    int32_t score_full;                /* something that changes single scores takes part */
+    const char *score_mod, *mask_mod;  /* the caller's texts, valid while a plan is made; or NULL */
 } clattn__kernel_shape;
 
 /* One way to cut the work. */
 typedef struct clattn__tile {
-    int32_t block_q;      /* query rows of a work-group */
-    int32_t block_k;      /* keys of a step */
-    int32_t work_items;   /* of a work-group */
+    int32_t block_q;    /* query rows of a work-group */
+    int32_t block_k;    /* keys of a step */
+    int32_t work_items; /* of a work-group */
+    int32_t map_rows;   /* scores of an entry of the tile map; divide block_q and block_k */
+    int32_t map_keys;
     uint64_t local_bytes; /* estimate; the built kernel is asked again */
     char options[256];    /* the path's own -D options */
     char label[64];       /* for clattn_plan_describe: "128x64, 8x16 work-items, separate buffers" */

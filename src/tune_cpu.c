@@ -65,6 +65,8 @@ int clattn__tile_cpu(clattn__tile *out, const clattn__device *device, const clat
     out->block_q = size->block_q / panel * panel;
     out->block_k = size->block_k;
     out->work_items = 1;
+    out->map_rows = panel;
+    out->map_keys = size->block_k / 3;
     out->local_bytes = 0;
     snprintf(out->options, sizeof out->options,
              "-DVECTOR_WIDTH=%d -DSCORE_T=float%d -DSCORE_INT_T=int%d -DPANEL_VECTORS=%d -DKEY_TILE=%d "

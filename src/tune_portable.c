@@ -87,7 +87,7 @@ static const row intel_rows[] = {
  * rows for more than this are passed over. */
 #define CPU_KIB 16
 
-/* Softcap and bias need registers of their own: with them, larger tiles spill. */
+/* What changes single scores needs registers of its own: with it, larger tiles spill. */
 #define SCORE_FULL_BLOCK (64 * 64)
 
 /* The widest piece of at most `piece` columns that divides the head dim; both are multiples of 32. */
@@ -99,8 +99,8 @@ static int32_t piece_of(int32_t head_dim, int32_t piece)
     return width;
 }
 
-/* The kernel's own layout: Q, and beside it first K and then P and V; a float for each row. Bytes of four
- * elements: 16, or 8 where they stay packed. */
+/* The kernel's own layout: Q, and beside it first K and then P and V; a float for each row, and with full
+ * scores one for each key. Bytes of four elements: 16, or 8 where they stay packed. */
 static uint64_t local_bytes(const row *r, int32_t qk_piece, const clattn__kernel_shape *shape)
 {
     const int32_t q_columns = r->q_resident ? shape->dim_qk_class : qk_piece;
@@ -112,7 +112,8 @@ static uint64_t local_bytes(const row *r, int32_t qk_piece, const clattn__kernel
     const uint64_t p = r->block_q * (r->block_k / 4 + 1) * (uint64_t)16;
     const uint64_t v = r->v_piece * (shape->dim_v_class / 4) * kv_cell;
     const uint64_t references = r->block_q * (uint64_t)4, flag = 16;
-    return (q + 15) / 16 * 16 + ((k > p + v ? k : p + v) + 15) / 16 * 16 + references + flag;
+    const uint64_t seen = shape->score_full ? r->block_k * (uint64_t)4 : 4;
+    return (q + 15) / 16 * 16 + ((k > p + v ? k : p + v) + 15) / 16 * 16 + references + flag + seen;
 }
 
 static int fits(const row *r, uint64_t bytes, const clattn__device *device, const clattn__kernel_shape *shape)
@@ -145,6 +146,8 @@ int clattn__tile_portable(clattn__tile *out, const clattn__device *device, const
         out->block_q = r->block_q;
         out->block_k = r->block_k;
         out->work_items = r->items_x * r->items_y;
+        out->map_rows = r->block_q;
+        out->map_keys = r->block_k;
         out->local_bytes = bytes;
         snprintf(out->options, sizeof out->options,
                  "-DBLOCK_Q=%d -DBLOCK_K=%d -DITEMS_X=%d -DITEMS_Y=%d -DQK_PIECE=%d -DQ_RESIDENT=%d "

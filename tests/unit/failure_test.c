@@ -451,8 +451,9 @@ static void check_allocator(size_t stored)
         assert_non_null(strstr(log_.last_error, "out of host memory"));
         assert_non_null(strstr(log_.last_error, "clattn_"));
     }
-    /* Device list, context; for each plan itself, its program's key: object, options, source. */
-    assert_int_equal(refused, 2 + 2 * 4);
+    /* Device list, context; for each plan itself, its program's key: object, options, the caller's
+     * functions, source. */
+    assert_int_equal(refused, 2 + 2 * 5);
     call_close(&call);
 }
 

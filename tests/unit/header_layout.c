@@ -46,7 +46,9 @@ static_assert(offsetof(desc, phase) == 4, "phase");
 static_assert(offsetof(desc, heads_q) == 28, "heads_q");
 static_assert(offsetof(desc, features) == 44, "features");
 static_assert(offsetof(desc, path) == 52, "path");
-AFTER(desc, path, score_mod);
+AFTER(desc, path, tile_rows);
+AFTER(desc, tile_rows, tile_keys);
+AFTER(desc, tile_keys, score_mod);
 AFTER(desc, score_mod, mask_mod);
 LAST(desc, mask_mod);
 
@@ -97,9 +99,7 @@ AFTER(forward_args, kv_lens, q_offsets);
 AFTER(forward_args, q_offsets, tiles_count);
 AFTER(forward_args, tiles_count, tiles_index);
 AFTER(forward_args, tiles_index, tiles_capacity);
-AFTER(forward_args, tiles_capacity, tile_rows);
-AFTER(forward_args, tile_rows, tile_keys);
-AFTER(forward_args, tile_keys, user);
+AFTER(forward_args, tiles_capacity, user);
 AFTER(forward_args, user, user_values);
 LAST(forward_args, user_values);
 
@@ -108,7 +108,7 @@ LAST(forward_args, user_values);
 static_assert(sizeof(clattn_context_options) == 104, "clattn_context_options");
 static_assert(sizeof(clattn_tensor) == 72, "clattn_tensor");
 static_assert(sizeof(clattn_bounds) == 32, "clattn_bounds");
-static_assert(sizeof(clattn_forward_args) == 1320, "clattn_forward_args");
+static_assert(sizeof(clattn_forward_args) == 1312, "clattn_forward_args");
 #endif
 
 /* The _INIT macros initialise every field (-Wextra sees a missing one) and set the size. */

@@ -92,7 +92,14 @@ static const refusal refusals[] = {
     {FIELD(head_dim_qk), 577, "head_dim_qk = 577|expected 1 to 576", 0},
     {FIELD(head_dim_v), -1, "head_dim_v = -1|expected 1 to 576", 0},
     {FIELD(head_dim_v), 577, "head_dim_v = 577|expected 1 to 576", 0},
-    {FIELD(features), 0x20, "features = 0x20|0x20|not offered", CLATTN_UNSUPPORTED},
+    {FIELD(features), 0x4000, "features = 0x4000|0x4000|not offered", CLATTN_UNSUPPORTED},
+    {FIELD(features), CLATTN_FEATURE_BIAS_HEAD_SCALE, "BIAS_HEAD_SCALE|expected CLATTN_FEATURE_BIAS", 0},
+    {FIELD(features), CLATTN_FEATURE_LSE_BASE_2, "LSE_BASE_2|expected CLATTN_FEATURE_LSE", 0},
+    {FIELD(features), CLATTN_FEATURE_Q_OFFSETS, "Q_OFFSETS|expected position_mode = CLATTN_POSITION_EXPLICIT",
+     0},
+    {FIELD(features), CLATTN_FEATURE_KEY_TILES, "tile_rows = 0|expected 1 to 1073741824", 0},
+    {FIELD(tile_rows), 64, "tile_rows = 64|expected 0 to 0", 0},
+    {FIELD(tile_keys), -1, "tile_keys = -1|expected 0 to 0", 0},
     {FIELD(features), INT32_MIN, "features = 0x80000000|not offered", CLATTN_UNSUPPORTED},
     {FIELD(position_mode), 3, "position_mode = 3|expected 0 to 2", 0},
     {FIELD(position_mode), -1, "position_mode = -1|expected 0 to 2", 0},
@@ -134,15 +141,19 @@ static void test_struct_size(void **state)
     (void)state;
     desc.struct_size = 0;
     expect_no_plan(&desc, CLATTN_INVALID_ARGUMENT, "clattn_plan_|desc.struct_size = 0|at least 56");
-    desc.struct_size = sizeof desc - 1;
+    desc.struct_size = 55;
     expect_no_plan(&desc, CLATTN_INVALID_ARGUMENT, "clattn_plan_|desc.struct_size = 55|at least 56");
+
+    desc.struct_size = 56; /* the first version's, which ended with `path` */
+    desc.tile_rows = 99;
+    assert_int_equal(clattn_plan_supported(context, &desc, NULL, 0), CLATTN_SUCCESS);
 
     memset(&newer, 0, sizeof newer);
     newer.known = small_desc(0);
     newer.known.struct_size = sizeof newer;
     assert_int_equal(clattn_plan_supported(context, &newer.known, NULL, 0), CLATTN_SUCCESS);
     newer.tail[7] = 1;
-    expect_no_plan(&newer.known, CLATTN_UNSUPPORTED, "clattn_plan_|desc|newer header (64 bytes");
+    expect_no_plan(&newer.known, CLATTN_UNSUPPORTED, "clattn_plan_|desc|newer header (88 bytes");
 }
 
 /* The cpu path on a device that is no CPU. */
@@ -260,7 +271,7 @@ static void test_supported_agrees_with_create(void **state)
         desc.head_dim_v = dims[i / 7 % 10];
         desc.dtype_q = dtypes[i / 11 % 5];
         desc.dtype_o = dtypes[i / 13 % 5];
-        desc.features = i % 67;
+        desc.features = i % 67 | (i % 19 << 7);
         desc.position_mode = (int32_t)(i / 17 % 4);
         desc.path = (int32_t)(i / 5 % 4);
         const clattn_status supported = clattn_plan_supported(context, &desc, NULL, 0);

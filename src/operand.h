@@ -1,0 +1,30 @@
+/* operand.h: the tensors of a call, checked one by one and against each other before anything is enqueued. */
+#ifndef CLATTN_OPERAND_H
+#define CLATTN_OPERAND_H
+
+#include "context.h"
+
+typedef struct clattn__operand {
+    const char *name;
+    const clattn_tensor *tensor;
+    int64_t size[4]; /* batch, head, token, last */
+    size_t element;  /* bytes */
+    int is_output;
+    int is_needed;
+    uint64_t begin, end; /* bytes of the buffer that the call may touch; set by the check */
+} clattn__operand;
+
+/* Kind of memory and reserved fields. */
+clattn_status clattn__check_kind(const clattn_tensor *tensor, const char *name, const clattn__log *log);
+
+/* Presence, strides, offset and reach; sets begin and end. */
+clattn_status clattn__check_operand(clattn__operand *operand, const clattn_context *context);
+
+/* That no output shares bytes with anything else. */
+clattn_status clattn__check_overlap(const clattn__operand *operands, int count, const clattn__log *log);
+
+/* Whether a tensor's rows can be read in groups of four elements. A buffer over host memory is only as
+ * aligned as that memory is. */
+int clattn__rows_are_aligned(const clattn__operand *operand, const clattn__cl *cl);
+
+#endif
