@@ -3,6 +3,8 @@
 #include "numerics_fill.h"
 #include "tensor_convert.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- Layout ---- */
@@ -154,6 +156,11 @@ void data_create(call_data *out, const call_spec *spec)
     memset(out, 0, sizeof *out);
     out->spec = *spec;
     place_all(out, &random);
+    out->packed = calloc(3 * (size_t)spec->batch + 1, sizeof *out->packed);
+    if (out->packed == NULL) {
+        fputs("numerics: no host memory for lengths\n", stderr);
+        exit(1);
+    }
     memcpy(out->mods.values, spec->user_values, sizeof out->mods.values);
     if (out->view[TENSOR_USER].buffer != NULL)
         out->mods.words = view_element(&out->view[TENSOR_USER], 0, 0, 0, 0);
@@ -164,6 +171,7 @@ void data_destroy(call_data *data)
 {
     for (int tensor = 0; tensor < TENSORS; tensor++)
         buffer_free(&data->buffer[tensor]);
+    free(data->packed);
 }
 
 int64_t data_tiles_capacity(const call_spec *spec)
@@ -175,6 +183,18 @@ int64_t data_tiles_capacity(const call_spec *spec)
 static const int32_t *reference_ints(const tensor_view *view)
 {
     return view->buffer == NULL ? NULL : (const int32_t *)(view->buffer->bytes + view->offset);
+}
+
+/* Lengths and offsets side by side, wherever they lie in their buffer. */
+static const int32_t *pack_entries(const call_data *data, int tensor)
+{
+    const tensor_view *view = &data->view[tensor];
+    int32_t *packed = data->packed + (tensor - TENSOR_Q_LENS) * data->spec.batch;
+    if (view->buffer == NULL)
+        return NULL;
+    for (int64_t b = 0; b < data->spec.batch; b++)
+        packed[b] = view_load_int(view, b, 0, 0, 0);
+    return packed;
 }
 
 static reference_tiles reference_tiles_of(const call_data *data)
@@ -214,9 +234,9 @@ reference_call data_reference(const call_data *data)
     call.bias_head_scale = reference_view(&data->view[TENSOR_HEAD_SCALE]);
     call.alibi_slopes = reference_view(&data->view[TENSOR_SLOPES]);
     call.sinks = reference_view(&data->view[TENSOR_SINKS]);
-    call.q_lens = reference_ints(&data->view[TENSOR_Q_LENS]);
-    call.kv_lens = reference_ints(&data->view[TENSOR_KV_LENS]);
-    call.q_offsets = reference_ints(&data->view[TENSOR_Q_OFFSETS]);
+    call.q_lens = pack_entries(data, TENSOR_Q_LENS);
+    call.kv_lens = pack_entries(data, TENSOR_KV_LENS);
+    call.q_offsets = pack_entries(data, TENSOR_Q_OFFSETS);
     call.tiles = reference_tiles_of(data);
     call.mod = mods_reference(&data->mods, spec->score_mod, spec->mask_mod);
     call.lse_base_2 = spec_has(spec, CLATTN_FEATURE_LSE_BASE_2);

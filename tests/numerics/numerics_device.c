@@ -106,11 +106,7 @@ static void set_pipeline(clattn_forward_args *args, const call_data *data, const
     args->q_offsets = tensor_of(data, TENSOR_Q_OFFSETS, buffers);
     args->tiles_count = tensor_of(data, TENSOR_TILES_COUNT, buffers);
     args->tiles_index = tensor_of(data, TENSOR_TILES_INDEX, buffers);
-    if (spec_has(spec, CLATTN_FEATURE_KEY_TILES)) {
-        args->tiles_capacity = data_tiles_capacity(spec);
-        args->tile_rows = spec->tile_rows;
-        args->tile_keys = spec->tile_keys;
-    }
+    args->tiles_capacity = spec_has(spec, CLATTN_FEATURE_KEY_TILES) ? data_tiles_capacity(spec) : 0;
     args->user = tensor_of(data, TENSOR_USER, buffers);
     memset(args->user.stride, 0, sizeof args->user.stride);
     memcpy(args->user_values, spec->user_values, sizeof args->user_values);

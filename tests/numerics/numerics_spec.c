@@ -51,6 +51,10 @@ clattn_plan_desc spec_plan_desc(const call_spec *spec)
     desc.features = spec->features;
     desc.position_mode = spec->position_mode;
     desc.path = spec->path;
+    if (spec_has(spec, CLATTN_FEATURE_KEY_TILES)) {
+        desc.tile_rows = spec->tile_rows;
+        desc.tile_keys = spec->tile_keys;
+    }
     desc.score_mod = score_mod_text(spec->score_mod);
     desc.mask_mod = mask_mod_text(spec->mask_mod);
     return desc;
