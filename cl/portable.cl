@@ -591,74 +591,69 @@ inlined int begin_scores(float s[ROWS][KEYS], const worker *w)
     return anchored;
 }
 
-#define FOR_EACH_SCORE(r, n)                        \
-    _Pragma("unroll") for (int r = 0; r < ROWS; r++) \
-        _Pragma("unroll") for (int n = 0; n < KEYS; n++)
-
 #if SCORE_FULL
 
-// The places of a work-item's scores, clamped to what exists: rows beyond the last repeat it, so do keys.
-inlined int score_row(const worker *w, int r) { return min(w->first_row + w->y + r * ITEMS_Y, w->last_row); }
-
-inlined int score_key(const worker *w, int first_key, int n)
+// One row's scores through all that may change them, in the order of score.cl. Row by row, each part behind
+// its condition: compilers handed all rows at once fetch every bias and mask before they use one, and spill.
+// Keys and rows beyond the last repeat it. class: of the tile, as far as masks go.
+inlined void finish_row(float s[KEYS], const worker *w, int row, int first_key, int class,
+                        const attention_buffers *in, const attention_args *a)
 {
-    return min(first_key + item_key(w->x, n), w->seq.kv_len - 1);
-}
+    const int last_key = w->seq.kv_len - 1;
+    const mod_place place = make_mod_place(w->batch, w->head, w->seq.offset, in->user, a);
+    int key[KEYS];
+#pragma unroll
+    for (int n = 0; n < KEYS; n++)
+        key[n] = min(first_key + item_key(w->x, n), last_key);
+    row = min(row, w->last_row);
 
-// Softcap, bias, ALiBi and score_mod, each a pass over the scores behind one condition.
-inlined void transform_scores(float s[ROWS][KEYS], const worker *w, int first_key, const mod_place *place,
-                              const attention_buffers *in, const attention_args *a)
-{
     if (Q_PACKED)
-        FOR_EACH_SCORE(r, n)
-            s[r][n] *= a->scale;
+#pragma unroll
+        for (int n = 0; n < KEYS; n++)
+            s[n] *= a->scale;
     if (a->softcap > 0.0f)
-        FOR_EACH_SCORE(r, n)
-            s[r][n] = cap_score(s[r][n], a->softcap);
+#pragma unroll
+        for (int n = 0; n < KEYS; n++)
+            s[n] = cap_score(s[n], a->softcap);
     if (a->has_bias) {
-        const __global bias_t *bias = in->bias + head_base(&a->bias, w->batch, w->head);
+        const __global bias_t *bias =
+            in->bias + head_base(&a->bias, w->batch, w->head) + row * a->bias.token;
         const float head_scale =
             a->has_bias_head_scale ? in->bias_head_scale[number_at(&a->bias_head_scale, w->batch, w->head)]
                                    : 1.0f;
-        FOR_EACH_SCORE(r, n)
-            s[r][n] = add_bias(s[r][n],
-                               LOAD1(BIAS_TYPE)(bias, score_row(w, r) * a->bias.token +
-                                                          score_key(w, first_key, n) * a->bias_key),
-                               head_scale);
+#pragma unroll
+        for (int n = 0; n < KEYS; n++)
+            s[n] = add_bias(s[n], LOAD1(BIAS_TYPE)(bias, key[n] * a->bias_key), head_scale);
     }
     if (a->has_alibi) {
         const float slope = in->alibi_slopes[number_at(&a->alibi_slopes, w->batch, w->head)];
-        const int distance = w->first_row + w->y + w->seq.offset - (first_key + item_key(w->x, 0));
-        FOR_EACH_SCORE(r, n)
-            s[r][n] = add_alibi(s[r][n], distance + r * ITEMS_Y - n * KEY_STEP, slope);
+#pragma unroll
+        for (int n = 0; n < KEYS; n++)
+            s[n] = add_alibi(s[n], row + w->seq.offset - key[n], slope);
     }
     if (HAS_SCORE_MOD)
-        FOR_EACH_SCORE(r, n)
-            s[r][n] =
-                apply_score_mod(s[r][n], place, score_row(w, r), score_key(w, first_key, n));
-}
+#pragma unroll
+        for (int n = 0; n < KEYS; n++)
+            s[n] = apply_score_mod(s[n], &place, row, key[n]);
 
-// Masks that are not by position.
-inlined void mask_scores(float s[ROWS][KEYS], const worker *w, int first_key, const mod_place *place,
-                         const attention_buffers *in, const attention_args *a)
-{
-    if (a->has_mask) {
-        const __global uchar *mask = in->mask + head_base(&a->mask, w->batch, w->head);
-        FOR_EACH_SCORE(r, n)
-            s[r][n] =
-                mask[score_row(w, r) * a->mask.token + score_key(w, first_key, n) * a->mask_key] != 0
-                    ? s[r][n]
-                    : -INFINITY;
+    if (a->has_mask && class != TILE_FULL) {
+        const __global uchar *mask =
+            in->mask + head_base(&a->mask, w->batch, w->head) + row * a->mask.token;
+#pragma unroll
+        for (int n = 0; n < KEYS; n++)
+            s[n] = mask[key[n] * a->mask_key] != 0 ? s[n] : -INFINITY;
     }
-    if (a->has_key_tiles) // entries of the map lie within the caller's tiles: listed or not
-        FOR_EACH_SCORE(r, n) {
-            const int row = score_row(w, r), key = score_key(w, first_key, n);
-            s[r][n] = tile_class(w->map_plane, row, row, key, key, a) == TILE_EMPTY ? -INFINITY : s[r][n];
-        }
-    if (HAS_MASK_MOD)
-        FOR_EACH_SCORE(r, n)
-            s[r][n] = apply_mask_mod(place, score_row(w, r), score_key(w, first_key, n)) ? s[r][n]
-                                                                                        : -INFINITY;
+    if (a->has_key_tiles && class != TILE_FULL) // entries of the map lie within the caller's tiles
+#pragma unroll
+        for (int n = 0; n < KEYS; n++)
+            s[n] = tile_class(w->map_plane, row, row, key[n], key[n], a) == TILE_EMPTY ? -INFINITY : s[n];
+    if (HAS_MASK_MOD && class != TILE_FULL)
+#pragma unroll
+        for (int n = 0; n < KEYS; n++)
+            s[n] = apply_mask_mod(&place, row, key[n]) ? s[n] : -INFINITY;
+#pragma unroll
+    for (int n = 0; n < KEYS; n++)
+        s[n] = settle_score(s[n]);
 }
 
 // Tells which keys of the tile some row may see.
@@ -687,11 +682,14 @@ inlined void apply_band(float s[ROWS][KEYS], const worker *w, int first_key)
     const int begin = row + w->seq.band_begin - key;
     const int end = row + w->seq.band_end - key;
     const int last = w->seq.kv_len - key;
-    FOR_EACH_SCORE(r, n) {
-        const int down = r * ITEMS_Y, right = n * KEY_STEP;
-        if (right < begin + down || right >= min(end + down, last))
-            s[r][n] = -INFINITY;
-    }
+#pragma unroll
+    for (int r = 0; r < ROWS; r++)
+#pragma unroll
+        for (int n = 0; n < KEYS; n++) {
+            const int down = r * ITEMS_Y, right = n * KEY_STEP;
+            if (right < begin + down || right >= min(end + down, last))
+                s[r][n] = -INFINITY;
+        }
 }
 
 // Scores relative to what begin_scores left out: their rows' bases.
@@ -714,12 +712,9 @@ inlined void finish_scores(float s[ROWS][KEYS], const worker *w, int first_key, 
     const int in_band = tile_is_full(w->first_row, w->last_row, first_key, first_key + BLOCK_K - 1,
                                      w->seq.kv_len, w->seq.band_begin, w->seq.band_end);
 #if SCORE_FULL
-    const mod_place place = make_mod_place(w->batch, w->head, w->seq.offset, in->user, a);
-    transform_scores(s, w, first_key, &place, in, a);
-    if (class != TILE_FULL)
-        mask_scores(s, w, first_key, &place, in, a);
-    FOR_EACH_SCORE(r, n)
-        s[r][n] = settle_score(s[r][n]);
+#pragma unroll
+    for (int r = 0; r < ROWS; r++)
+        finish_row(s[r], w, w->first_row + w->y + r * ITEMS_Y, first_key, class, in, a);
     if (!in_band)
         apply_band(s, w, first_key);
     note_seen(s, w);

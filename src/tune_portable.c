@@ -67,11 +67,12 @@ static const row rows[] = {
     {576, 12, 8, 16, 8, 8, 32, 0, 4, ANY, 1},
 };
 
-/* Come first on Intel's GPUs, whose compiler spills when a work-item owns eight rows (ocloc of Debian 12,
- * acm-g10): four rows, and the large register file all the same. Unmeasured. */
+/* Come first where compilers spill when a work-item owns eight query rows: these own four. On Intel's GPUs
+ * (ocloc of Debian 12, acm-g10), which need the large register file all the same; with full scores on all but
+ * NVIDIA's (LLVM 19, gfx1100). Unmeasured. */
 #define INTEL_OPTIONS " -cl-intel-256-GRF-per-thread"
 /* clang-format off */
-static const row intel_rows[] = {
+static const row light_rows[] = {
     {64, 31, 64, 32, 8, 16, WHOLE, 1, 16, ANY, 1},
     {96, 41, 64, 32, 8, 16, WHOLE, 1, 16, ANY, 1},
     {128, 51, 64, 32, 16, 16, WHOLE, 1, 16, ANY, 1},
@@ -81,7 +82,7 @@ static const row intel_rows[] = {
 /* clang-format on */
 
 #define ROWS ((int)(sizeof rows / sizeof *rows))
-#define INTEL_ROWS ((int)(sizeof intel_rows / sizeof *intel_rows))
+#define LIGHT_ROWS ((int)(sizeof light_rows / sizeof *light_rows))
 
 /* On a CPU local memory is nothing but cached memory, and a large tile gains nothing but a long compile:
  * rows for more than this are passed over. */
@@ -137,8 +138,9 @@ int clattn__tile_portable(clattn__tile *out, const clattn__device *device, const
     const int is_intel =
         (device->type & CL_DEVICE_TYPE_GPU) != 0 && strstr(device->platform, "Intel") != NULL;
     const int is_nvidia = strstr(device->vendor, "NVIDIA") != NULL;
-    for (int i = is_intel ? -INTEL_ROWS : 0; i < ROWS; i++) {
-        const row *r = i < 0 ? &intel_rows[INTEL_ROWS + i] : &rows[i];
+    const int is_light = is_intel || (shape->score_full && !is_nvidia);
+    for (int i = is_light ? -LIGHT_ROWS : 0; i < ROWS; i++) {
+        const row *r = i < 0 ? &light_rows[LIGHT_ROWS + i] : &rows[i];
         const int32_t qk_piece = piece_of(shape->dim_qk_class, r->qk_piece);
         const uint64_t bytes = local_bytes(r, qk_piece, shape);
         if (!fits(r, bytes, device, shape) || index-- > 0)

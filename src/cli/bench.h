@@ -14,6 +14,9 @@ typedef struct bench_options {
     int32_t head_dim_qk, head_dim_v;
     int32_t dtype[4]; /* q, k, v, o */
     int causal;       /* with --shape; presets measure both */
+    int has_window;
+    int64_t window[2];
+    float block_sparse; /* share of the key tiles that are listed; 0: no lists */
     int32_t path;
     int64_t repeat; /* 0: as many as make sense */
     int naive;
@@ -52,12 +55,34 @@ typedef struct bench_shape {
     int causal; /* bottom right */
 } bench_shape;
 
+/* ---- bench_tiles.c ---- */
+
+enum { BENCH_TILE = 128 }; /* rows and keys of a tile of --block-sparse */
+
+/* Lists of key tiles for each head and query tile, as tensors of a file. */
+typedef struct bench_tiles {
+    int32_t *count, *index; /* owned */
+    safetensors_tensor tensor[2];
+} bench_tiles;
+
+/* Random lists: of the key tiles that causal bound and window leave to a query tile, `density` of them, at
+ * least one. `c` is the call without lists. */
+int bench_tiles_make(bench_tiles *out, const attention_case *c, double density);
+void bench_tiles_release(bench_tiles *tiles);
+
+/* Pairs of query and key, over all heads, that causal bound, window and lists allow. */
+double bench_count_pairs(const attention_case *c);
+
+/* ---- bench_call.c, again ---- */
+
 /* A shape on the device with random inputs, ready to be timed. */
 typedef struct bench_call {
     bench_shape shape;
     attention_case c;
     device_call call;
     void *inputs[3];
+    bench_tiles tiles;
+    double pairs;         /* of query and key, over all heads, that may see each other */
     naive_program *naive; /* borrowed; NULL: none */
     cl_mem scores, naive_o;
     uint64_t naive_bytes; /* what naive needs altogether, whether or not it is allocated */
@@ -83,9 +108,9 @@ int bench_enqueue_naive(void *user);
 /* Fetches both outputs (both must have run) as floats, to be freed. */
 int bench_fetch(bench_call *call, float **flash, float **naive);
 
-/* 2 * batch * heads * (allowed pairs) * (head_dim_qk + head_dim_v): a multiply-add is two
- * operations, and pairs that the causal bound forbids are not counted. */
-double bench_flops(const bench_shape *shape);
+/* 2 * pairs * (head_dim_qk + head_dim_v): a multiply-add is two operations, and pairs that may not see each
+ * other are not counted. */
+double bench_flops(const bench_call *call);
 
 /* Bytes of q, k, v and o, each touched once: the least that has to be moved. */
 double bench_bytes(const bench_call *call);
@@ -98,6 +123,7 @@ typedef struct bench_result {
     char path[32], tiles[96];
     bench_time time;
     double flops, bytes, ceiling_fraction;
+    uint32_t features; /* CLATTN_FEATURE_* */
     uint64_t peak_bytes;
 } bench_result;
 

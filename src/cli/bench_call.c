@@ -1,6 +1,7 @@
 /* bench_call.c: one shape with its inputs, for flash and for naive attention. */
 #include "bench.h"
 
+#include "case_layout.h"
 #include "cli.h"
 #include "random_values.h"
 #include "tensor_convert.h"
@@ -14,8 +15,22 @@ static int open_device(bench_call *out, cli_device *device)
     const naive_shape shape = {out->c.batch,  out->c.heads_q,     out->c.heads_kv,   out->c.q_len,
                                out->c.kv_len, out->c.head_dim_qk, out->c.head_dim_v, out->shape.causal};
     const int status = device_call_open(&out->call, device, &out->c);
+    out->pairs = bench_count_pairs(&out->c);
     if (status == CLI_OK)
         out->naive_bytes = out->call.device_bytes + naive_scores_bytes(&shape, dtype);
+    return status;
+}
+
+/* The case once more, with lists of key tiles. */
+static int add_tiles(bench_call *out, case_inputs *in, call_options *o, double density)
+{
+    int status = bench_tiles_make(&out->tiles, &out->c, density);
+    case_release(&out->c);
+    o->tile_rows = o->tile_keys = BENCH_TILE;
+    in->extra = out->tiles.tensor;
+    in->num_extra = 2;
+    if (status == CLI_OK)
+        status = case_from_inputs(&out->c, in, o);
     return status;
 }
 
@@ -39,6 +54,9 @@ int bench_call_open(bench_call *out, cli_device *device, const bench_options *op
     in.dtype_v = options->dtype[2];
     o.out_dtype = options->dtype[3];
     o.causal = shape->causal;
+    o.has_window = options->has_window;
+    o.window_left = options->window[0];
+    o.window_right = options->window[1];
     o.path = options->path;
     const int64_t rows_q = shape->batch * shape->heads_q * shape->q_len;
     const int64_t rows_kv = shape->batch * shape->heads_kv * shape->kv_len;
@@ -48,6 +66,8 @@ int bench_call_open(bench_call *out, cli_device *device, const bench_options *op
     int status = in.q && in.k && in.v ? CLI_OK : cli_fail(CLI_FAILED, "not enough memory for the inputs");
     if (status == CLI_OK)
         status = case_from_inputs(&out->c, &in, &o);
+    if (status == CLI_OK && options->block_sparse > 0)
+        status = add_tiles(out, &in, &o, (double)options->block_sparse);
     if (status == CLI_OK)
         status = open_device(out, device);
     if (status != CLI_OK)
@@ -78,6 +98,8 @@ void bench_call_close(bench_call *call)
     if (call->naive_o)
         clReleaseMemObject(call->naive_o);
     device_call_close(&call->call);
+    case_release(&call->c);
+    bench_tiles_release(&call->tiles);
     for (int i = 0; i < 3; i++)
         free(call->inputs[i]);
     memset(call, 0, sizeof *call);
@@ -125,7 +147,7 @@ int bench_enqueue_naive(void *user)
 static int fetch_floats(bench_call *call, cl_mem buffer, float **out)
 {
     const case_tensor *t = &call->c.tensor[TENSOR_O];
-    const size_t count = (size_t)case_elements(t), size = dtype_size(t->dtype);
+    const size_t count = (size_t)case_elements(t), size = t->element;
     unsigned char *bytes = malloc(count * size + 1);
     *out = malloc(count * sizeof(float) + 1);
     cl_int status = CL_OUT_OF_HOST_MEMORY;
@@ -154,16 +176,9 @@ int bench_fetch(bench_call *call, float **flash, float **naive)
     return status;
 }
 
-double bench_flops(const bench_shape *s)
+double bench_flops(const bench_call *call)
 {
-    double pairs = (double)s->q_len * (double)s->kv_len;
-    if (s->causal) {
-        /* Row i sees i + kv_len - q_len + 1 keys, if that is positive; so the rows that see some
-         * see first, first + 1, ... kv_len keys. */
-        const double first = s->kv_len >= s->q_len ? (double)(s->kv_len - s->q_len + 1) : 1.0;
-        pairs = (first + (double)s->kv_len) * ((double)s->kv_len - first + 1) / 2;
-    }
-    return 2.0 * (double)(s->batch * s->heads_q) * pairs * (double)(s->head_dim_qk + s->head_dim_v);
+    return 2.0 * call->pairs * (double)(call->shape.head_dim_qk + call->shape.head_dim_v);
 }
 
 double bench_bytes(const bench_call *call)
@@ -171,6 +186,6 @@ double bench_bytes(const bench_call *call)
     double bytes = 0;
     for (int t = TENSOR_Q; t <= TENSOR_O; t++)
         if (call->c.tensor[t].present)
-            bytes += (double)case_elements(&call->c.tensor[t]) * (double)dtype_size(call->c.tensor[t].dtype);
+            bytes += (double)case_elements(&call->c.tensor[t]) * (double)call->c.tensor[t].element;
     return bytes;
 }

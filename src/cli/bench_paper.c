@@ -2,6 +2,7 @@
  * does not grow with N x N, and less time the longer the sequence. */
 #include "bench.h"
 
+#include "case_layout.h"
 #include "cli.h"
 #include "progress.h"
 #include "tensor_convert.h"
@@ -74,11 +75,13 @@ static int open_input(bench_call *call, bench_state *state, const safetensors_fi
     call_options o = {0};
     o.causal = causal;
     o.path = state->options->path;
+    for (int t = TENSOR_V + 1; t < NUM_INPUTS; t++)
+        if (safetensors_find(file, tensor_names[t]))
+            return cli_fail(CLI_USAGE, "%.200s: tensor '%s': expected q, k and v only", state->options->input,
+                            tensor_names[t]);
     const int status = case_from_file(&c, file, state->options->input, &o);
     if (status != CLI_OK)
         return status;
-    if (c.tensor[TENSOR_BIAS].present)
-        return cli_fail(CLI_USAGE, "%.200s: expected q, k and v, and no bias", state->options->input);
     return bench_call_from_case(call, &state->device, &c);
 }
 
@@ -150,14 +153,14 @@ static int show_deviation(bench_state *state)
 static int time_naive(bench_state *state, bench_call *call, double *rate, bench_time *time)
 {
     time->median = 0;
-    if (!bench_naive_fits(call) || (*rate > 0 && bench_flops(&call->shape) / *rate > naive_limit))
+    if (!bench_naive_fits(call) || (*rate > 0 && bench_flops(call) / *rate > naive_limit))
         return CLI_OK;
     int status = bench_naive_open(call, &state->naive);
     if (status == CLI_OK)
         status =
             bench_measure(time, state->device.queue, bench_enqueue_naive, call, state->options->repeat, 0.5);
     if (status == CLI_OK) {
-        *rate = bench_flops(&call->shape) / time->median;
+        *rate = bench_flops(call) / time->median;
         status = bench_results_add(&state->results, call, 1, time, &state->ceiling);
     }
     return status;
@@ -225,7 +228,7 @@ static int show_memory(bench_state *state)
 
 static void print_growth_row(const bench_call *call, const bench_time *flash, const bench_time *naive)
 {
-    const double flops = bench_flops(&call->shape);
+    const double flops = bench_flops(call);
     char ms[24] = "-", rate[24] = "-", gain[24] = "-";
     if (naive->median > 0) {
         cli_format(ms, sizeof ms, "%.2f", naive->median * 1e3);

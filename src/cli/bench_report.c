@@ -3,6 +3,7 @@
 
 #include "cli.h"
 #include "file_write.h"
+#include "plan_options.h"
 #include "tensor_convert.h"
 
 #include <cjson/cJSON.h>
@@ -22,8 +23,9 @@ int bench_results_add(bench_results *results, const bench_call *call, int naive,
     r->shape = call->shape;
     r->dtype = call->c.tensor[TENSOR_Q].dtype;
     r->time = *time;
-    r->flops = bench_flops(&call->shape);
+    r->flops = bench_flops(call);
     r->bytes = bench_bytes(call);
+    r->features = case_plan_desc(&call->c).features;
     r->ceiling_fraction = r->flops / time->median / ceiling->fma_flops;
     if (naive) {
         cli_format(r->path, sizeof r->path, "naive");
@@ -86,8 +88,9 @@ static cJSON *json_result(const bench_result *r)
     cJSON_AddNumberToObject(json, "splits", 1);
     cJSON_AddNumberToObject(json, "peak_bytes", (double)r->peak_bytes);
     cJSON *features = cJSON_AddArrayToObject(json, "features");
-    if (r->shape.causal)
-        cJSON_AddItemToArray(features, cJSON_CreateString("causal"));
+    for (int i = 0; i < num_plan_features; i++)
+        if (r->features & plan_features[i].bit)
+            cJSON_AddItemToArray(features, cJSON_CreateString(plan_features[i].name));
     return json;
 }
 

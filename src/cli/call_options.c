@@ -5,11 +5,20 @@
 #include "cli.h"
 #include "tensor_convert.h"
 
+#include <cjson/cJSON.h>
+
 #include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-const char *const tensor_names[TENSOR_COUNT] = {"q", "k", "v", "bias", "o", "lse"};
+const char *const tensor_names[TENSOR_COUNT] = {
+    "q",     "k",      "v",       "bias",    "mask",        "bias_head_scale", "alibi_slopes",
+    "sinks", "q_lens", "kv_lens", "offsets", "tiles_count", "tiles_index",     "user",
+    "o",     "lse"};
+
+const int tensor_num_strides[TENSOR_COUNT] = {3, 3, 3, 4, 4, 2, 2, 2, 1, 1, 1, 3, 4, 0, 3, 3};
 
 const option_row call_rows[] = {
     {OPTION_CAUSAL, "causal", 0, ARGUMENT_OPTIONAL, "bottom-right|top-left",
@@ -22,9 +31,19 @@ const option_row call_rows[] = {
     {OPTION_LAYOUT, "layout", 0, ARGUMENT_REQUIRED, "bhsd|bshd", "of q, k, v and o; default: bhsd"},
     {OPTION_OUT_DTYPE, "out-dtype", 0, ARGUMENT_REQUIRED, "TYPE", "f32, f16 or bf16; default: q's"},
     {OPTION_LSE, "lse", 0, ARGUMENT_NONE, NULL, "also the log-sum-exp of every row"},
+    {OPTION_LSE_BASE, "lse-base", 0, ARGUMENT_REQUIRED, "2|e", "of the log-sum-exp; default: e"},
+    {OPTION_ALIBI_MAX_BIAS, "alibi-max-bias", 0, ARGUMENT_REQUIRED, "M",
+     "ALiBi with the standard slopes (8 is usual), without a tensor"},
+    {OPTION_TILES, "tiles", 0, ARGUMENT_REQUIRED, "ROWS,KEYS",
+     "the size of the key tiles that tiles_count and tiles_index list"},
+    {OPTION_SCORE_MOD, "score-mod", 0, ARGUMENT_REQUIRED, "TEXT",
+     "OpenCL C that gives a new score, as clattn.h describes"},
+    {OPTION_MASK_MOD, "mask-mod", 0, ARGUMENT_REQUIRED, "TEXT", "OpenCL C that is 0 for a forbidden key"},
+    {OPTION_USER_VALUES, "user-values", 0, ARGUMENT_REQUIRED, "A,B,C,D",
+     "1 to 4 numbers that both texts see as `values`"},
     {OPTION_PATH, "path", 0, ARGUMENT_REQUIRED, "NAME", "auto, portable or cpu"},
     {OPTION_STRIDES, "strides", 0, ARGUMENT_REQUIRED, "T=B,H,N",
-     "lay tensor T (q,k,v,bias,o,lse) out so; in elements"},
+     "lay tensor T (of the input, o or lse) out so; in elements"},
     {OPTION_OFFSET_BYTES, "offset-bytes", 0, ARGUMENT_REQUIRED, "T=N",
      "tensor T begins at byte N of its buffer"},
     {OPTION_VERIFY, "verify", 0, ARGUMENT_NONE, NULL, "also compare with the double-precision reference"},
@@ -37,11 +56,17 @@ const option_row call_rows[] = {
     }
 
 const option_row call_rows_not_offered[] = {
-    NOT_OFFERED("splits"),         NOT_OFFERED("deterministic"), NOT_OFFERED("batch-invariant"),
-    NOT_OFFERED("dropout"),        NOT_OFFERED("seed"),          NOT_OFFERED("dropout-offset"),
-    NOT_OFFERED("alibi-max-bias"), NOT_OFFERED("lse-base"),      NOT_OFFERED("kv-dtype"),
-    NOT_OFFERED("emit-cache"),     NOT_OFFERED("score-mod"),     NOT_OFFERED("mask-mod"),
-    NOT_OFFERED("backward"),       NOT_OFFERED("rope"),          {OPTION_END, NULL, 0, 0, NULL, NULL},
+    NOT_OFFERED("splits"),
+    NOT_OFFERED("deterministic"),
+    NOT_OFFERED("batch-invariant"),
+    NOT_OFFERED("dropout"),
+    NOT_OFFERED("seed"),
+    NOT_OFFERED("dropout-offset"),
+    NOT_OFFERED("kv-dtype"),
+    NOT_OFFERED("emit-cache"),
+    NOT_OFFERED("backward"),
+    NOT_OFFERED("rope"),
+    {OPTION_END, NULL, 0, 0, NULL, NULL},
 };
 
 static int apply_causal(call_options *o, const char *value)
@@ -95,7 +120,7 @@ static int split_tensor(const char *name, const char *value, int *tensor, const 
             *rest = equals + 1;
             return CLI_OK;
         }
-    return cli_fail(CLI_USAGE, "--%s '%.60s': expected T=..., T one of q, k, v, bias, o, lse", name, value);
+    return cli_fail(CLI_USAGE, "--%s '%.60s': expected T=..., T an input tensor, o or lse", name, value);
 }
 
 static int apply_strides(call_options *o, const char *value)
@@ -105,8 +130,10 @@ static int apply_strides(call_options *o, const char *value)
     int status = split_tensor("strides", value, &t, &rest);
     if (status != CLI_OK)
         return status;
-    const int least = t == TENSOR_BIAS ? 4 : 3; /* the bias has a stride from key to key as well */
-    status = option_integers("strides", rest, ',', o->strides[t], least, least, &o->num_strides[t]);
+    const int count = tensor_num_strides[t];
+    if (count == 0)
+        return cli_fail(CLI_USAGE, "--strides '%.60s': '%s' has none", value, tensor_names[t]);
+    status = option_integers("strides", rest, ',', o->strides[t], count, count, &o->num_strides[t]);
     for (int i = 0; status == CLI_OK && i < o->num_strides[t]; i++)
         if (o->strides[t][i] < 0)
             status = cli_fail(CLI_USAGE, "--strides '%.60s': expected numbers >= 0", value);
@@ -141,6 +168,45 @@ static int apply_softcap(call_options *o, const char *value)
     return status;
 }
 
+static int apply_lse_base(call_options *o, const char *value)
+{
+    o->lse_base_given = 1;
+    o->lse_base_2 = strcmp(value, "2") == 0;
+    if (!o->lse_base_2 && strcmp(value, "e") != 0)
+        return cli_fail(CLI_USAGE, "--lse-base '%.60s': expected 2 or e", value);
+    return CLI_OK;
+}
+
+static int apply_alibi_max_bias(call_options *o, const char *value)
+{
+    const int status = option_number("alibi-max-bias", value, &o->alibi_max_bias);
+    if (status == CLI_OK && !(o->alibi_max_bias > 0))
+        return cli_fail(CLI_USAGE, "--alibi-max-bias '%.60s': expected a number > 0", value);
+    return status;
+}
+
+static int apply_tiles(call_options *o, const char *value)
+{
+    int64_t size[2];
+    int count;
+    const int status = option_integers("tiles", value, ',', size, 2, 2, &count);
+    if (status != CLI_OK)
+        return status;
+    for (int i = 0; i < 2; i++)
+        if (size[i] < 1 || size[i] > CLATTN_MAX_LENGTH)
+            return cli_fail(CLI_USAGE, "--tiles '%.60s': expected numbers from 1 to %d", value,
+                            CLATTN_MAX_LENGTH);
+    o->tile_rows = size[0];
+    o->tile_keys = size[1];
+    return CLI_OK;
+}
+
+static int apply_user_values(call_options *o, const char *value)
+{
+    memset(o->user_values, 0, sizeof o->user_values);
+    return option_numbers("user-values", value, o->user_values, 4, &o->num_user_values);
+}
+
 int call_options_apply(call_options *o, int id, const char *name, const char *value)
 {
     switch (id) {
@@ -162,6 +228,18 @@ int call_options_apply(call_options *o, int id, const char *name, const char *va
     case OPTION_LSE:
         o->want_lse = 1;
         return CLI_OK;
+    case OPTION_LSE_BASE:
+        return apply_lse_base(o, value);
+    case OPTION_ALIBI_MAX_BIAS:
+        return apply_alibi_max_bias(o, value);
+    case OPTION_TILES:
+        return apply_tiles(o, value);
+    case OPTION_SCORE_MOD:
+        return option_program_text(name, value, &o->score_mod);
+    case OPTION_MASK_MOD:
+        return option_program_text(name, value, &o->mask_mod);
+    case OPTION_USER_VALUES:
+        return apply_user_values(o, value);
     case OPTION_PATH:
         return option_path(name, value, &o->path);
     case OPTION_STRIDES:
@@ -183,109 +261,180 @@ int call_options_check(const call_options *o)
                                    "--causal=bottom-right or --causal=top-left");
     if (!o->want_lse && (o->num_strides[TENSOR_LSE] || o->offset_bytes[TENSOR_LSE]))
         return cli_fail(CLI_USAGE, "a layout is given for 'lse', but --lse is not");
+    if (!o->want_lse && o->lse_base_given)
+        return cli_fail(CLI_USAGE, "--lse-base: expected with --lse");
+    if (o->num_user_values && !o->score_mod && !o->mask_mod)
+        return cli_fail(CLI_USAGE, "--user-values: expected with --score-mod or --mask-mod, which see them");
     return CLI_OK;
 }
 
-static void append(char *out, size_t capacity, const char *text)
+/* ---- To and from a case file ------------------------------------------------------------------- */
+
+static void add_word(cJSON *words, const char *format, ...) CLI_PRINTF(2, 3);
+
+static void add_word(cJSON *words, const char *format, ...)
 {
-    const size_t used = strlen(out);
-    cli_format(out + used, capacity - used, "%s%s", used ? " " : "", text);
+    char text[192];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    cJSON_AddItemToArray(words, cJSON_CreateString(text));
 }
 
-static void append_layout(const call_options *o, int t, char *out, size_t capacity)
+/* Numbers with commas between them after "--name=prefix". */
+static void add_integers(cJSON *words, const char *name, const char *tensor, const int64_t *value, int count)
 {
-    char text[160];
-    if (o->num_strides[t]) {
-        cli_format(text, sizeof text, "--strides=%s=%" PRId64 ",%" PRId64 ",%" PRId64, tensor_names[t],
-                   o->strides[t][0], o->strides[t][1], o->strides[t][2]);
-        append(out, capacity, text);
-        if (o->num_strides[t] == 4) {
-            const size_t used = strlen(out);
-            cli_format(out + used, capacity - used, ",%" PRId64, o->strides[t][3]);
-        }
+    char text[160] = "";
+    for (int i = 0; i < count; i++) {
+        const size_t used = strlen(text);
+        cli_format(text + used, sizeof text - used, "%s%" PRId64, i ? "," : "", value[i]);
     }
-    if (o->offset_bytes[t]) {
-        cli_format(text, sizeof text, "--offset-bytes=%s=%" PRId64, tensor_names[t], o->offset_bytes[t]);
-        append(out, capacity, text);
-    }
+    add_word(words, "--%s=%s%s%s", name, tensor ? tensor : "", tensor ? "=" : "", text);
 }
 
-void call_options_text(const call_options *o, char *out, size_t capacity)
+static void add_numbers(cJSON *words, const char *name, const float *value, int count)
 {
-    char text[96];
-    out[0] = 0;
+    char text[160] = "";
+    for (int i = 0; i < count; i++) {
+        const size_t used = strlen(text);
+        cli_format(text + used, sizeof text - used, "%s%.9g", i ? "," : "", (double)value[i]);
+    }
+    add_word(words, "--%s=%s", name, text);
+}
+
+/* Of any length. Returns 0, or -1 without memory. */
+static int add_text(cJSON *words, const char *name, const char *value)
+{
+    const size_t size = strlen(name) + strlen(value) + 4;
+    char *text = malloc(size);
+    if (!text)
+        return -1;
+    snprintf(text, size, "--%s=%s", name, value);
+    cJSON_AddItemToArray(words, cJSON_CreateString(text));
+    free(text);
+    return 0;
+}
+
+static void add_positions(cJSON *words, const call_options *o)
+{
+    const int64_t window[2] = {o->window_left, o->window_right};
     if (o->causal)
-        append(out, capacity,
-               o->position_mode == CLATTN_POSITION_TOP_LEFT ? "--causal=top-left" : "--causal");
-    if (o->position_mode == CLATTN_POSITION_EXPLICIT) {
-        cli_format(text, sizeof text, "--offset=%" PRId64, o->q_offset);
-        append(out, capacity, text);
-    }
-    if (o->has_window) {
-        cli_format(text, sizeof text, "--window=%" PRId64 ",%" PRId64, o->window_left, o->window_right);
-        append(out, capacity, text);
-    }
-    if (o->scale != 0) {
-        cli_format(text, sizeof text, "--scale=%.9g", (double)o->scale);
-        append(out, capacity, text);
-    }
-    if (o->softcap != 0) {
-        cli_format(text, sizeof text, "--softcap=%.9g", (double)o->softcap);
-        append(out, capacity, text);
-    }
-    if (o->layout_bshd)
-        append(out, capacity, "--layout=bshd");
-    if (o->out_dtype) {
-        cli_format(text, sizeof text, "--out-dtype=%s", dtype_name(o->out_dtype));
-        append(out, capacity, text);
-    }
-    if (o->want_lse)
-        append(out, capacity, "--lse");
-    if (o->path) {
-        cli_format(text, sizeof text, "--path=%s", path_name(o->path));
-        append(out, capacity, text);
-    }
-    for (int t = 0; t < TENSOR_COUNT; t++)
-        append_layout(o, t, out, capacity);
-    if (o->verify)
-        append(out, capacity, "--verify");
+        add_word(words, "%s",
+                 o->position_mode == CLATTN_POSITION_TOP_LEFT ? "--causal=top-left"
+                 : o->alignment_given                         ? "--causal=bottom-right"
+                                                              : "--causal");
+    if (o->position_mode == CLATTN_POSITION_EXPLICIT)
+        add_integers(words, "offset", NULL, &o->q_offset, 1);
+    if (o->has_window)
+        add_integers(words, "window", NULL, window, 2);
 }
 
-static int apply_from_text(void *user, int id, const char *name, const char *value)
+static int add_scores(cJSON *words, const call_options *o)
+{
+    const int64_t tiles[2] = {o->tile_rows, o->tile_keys};
+    if (o->scale != 0)
+        add_numbers(words, "scale", &o->scale, 1);
+    if (o->softcap != 0)
+        add_numbers(words, "softcap", &o->softcap, 1);
+    if (o->alibi_max_bias != 0)
+        add_numbers(words, "alibi-max-bias", &o->alibi_max_bias, 1);
+    if (o->tile_rows)
+        add_integers(words, "tiles", NULL, tiles, 2);
+    if (o->num_user_values)
+        add_numbers(words, "user-values", o->user_values, o->num_user_values);
+    if (o->score_mod && add_text(words, "score-mod", o->score_mod) != 0)
+        return -1;
+    return o->mask_mod ? add_text(words, "mask-mod", o->mask_mod) : 0;
+}
+
+static void add_results(cJSON *words, const call_options *o)
+{
+    if (o->layout_bshd)
+        add_word(words, "--layout=bshd");
+    if (o->out_dtype)
+        add_word(words, "--out-dtype=%s", dtype_name(o->out_dtype));
+    if (o->want_lse)
+        add_word(words, "--lse");
+    if (o->lse_base_2)
+        add_word(words, "--lse-base=2");
+    if (o->path)
+        add_word(words, "--path=%s", path_name(o->path));
+    for (int t = 0; t < TENSOR_COUNT; t++) {
+        if (o->num_strides[t])
+            add_integers(words, "strides", tensor_names[t], o->strides[t], o->num_strides[t]);
+        if (o->offset_bytes[t])
+            add_integers(words, "offset-bytes", tensor_names[t], &o->offset_bytes[t], 1);
+    }
+    if (o->verify)
+        add_word(words, "--verify");
+}
+
+char *call_options_to_json(const call_options *o, uint64_t local_bytes)
+{
+    cJSON *words = cJSON_CreateArray();
+    add_positions(words, o);
+    const int enough = add_scores(words, o) == 0;
+    add_results(words, o);
+    if (local_bytes)
+        add_word(words, "--local-memory=%" PRIu64, local_bytes);
+    char *text = enough ? cJSON_PrintUnformatted(words) : NULL;
+    cJSON_Delete(words);
+    return text;
+}
+
+static int apply_from_words(void *user, int id, const char *name, const char *value)
 {
     return call_options_apply(user, id, name, value);
 }
 
-int call_options_from_text(call_options *options, common_options *common, const char *text,
-                           const char *source)
+int call_options_from_words(call_options *options, common_options *common, const char *const *words,
+                            int count)
 {
-    enum { MAX_WORDS = 64 };
     char program[] = "run";
-    char *words[MAX_WORDS + 1] = {program};
-    int count = 1;
-    char *copy = malloc(strlen(text) + 1);
-    if (!copy)
+    char **argv = malloc(((size_t)count + 2) * sizeof *argv);
+    if (!argv)
         return cli_fail(CLI_FAILED, "out of memory");
-    strcpy(copy, text);
-    cli_set_file(source);
-    int status = CLI_OK;
-    for (char *word = strtok(copy, " "); word; word = strtok(NULL, " ")) {
-        if (count == MAX_WORDS)
-            status = cli_fail(CLI_USAGE, "more than %d options in its metadata", MAX_WORDS);
-        if (status != CLI_OK)
-            break;
-        words[count++] = word;
-    }
+    argv[0] = program;
+    for (int i = 0; i < count; i++)
+        argv[i + 1] = (char *)words[i]; /* getopt moves them about, but changes none */
+    argv[count + 1] = NULL;
     common_options ignored = {0}; /* a case file chooses neither device nor cache */
-    const option_set set = {{call_rows, call_rows_not_offered}, apply_from_text, options};
+    const option_set set = {{call_rows, call_rows_not_offered}, apply_from_words, options};
     int operands = 0;
-    if (status == CLI_OK)
-        status = options_parse(&set, &ignored, count, words, &operands);
+    int status = options_parse(&set, &ignored, count + 1, argv, &operands);
     if (status == CLI_OK && operands > 0)
-        status = cli_fail(CLI_USAGE, "unexpected '%.60s' in its options", words[0]);
+        status = cli_fail(CLI_USAGE, "unexpected '%.60s' in its options", argv[0]);
     if (status == CLI_OK && ignored.local_bytes)
         common->local_bytes = ignored.local_bytes;
-    cli_set_file(NULL);
-    free(copy);
+    free(argv);
     return status;
 }
+
+int call_options_from_json(call_options *options, common_options *common, const char *json,
+                           const char *source, void **owner)
+{
+    enum { MAX_WORDS = 256 };
+    const char *words[MAX_WORDS];
+    int count = 0, status = CLI_OK;
+    cJSON *tree = cJSON_Parse(json);
+    const cJSON *word;
+    *owner = tree;
+    cli_set_file(source);
+    if (!cJSON_IsArray(tree) || cJSON_GetArraySize(tree) > MAX_WORDS)
+        status = cli_fail(CLI_USAGE, "options in its metadata: expected a JSON array of at most %d texts",
+                          MAX_WORDS);
+    cJSON_ArrayForEach(word, tree)
+    {
+        if (status == CLI_OK && !cJSON_IsString(word))
+            status = cli_fail(CLI_USAGE, "options in its metadata: number %d is no text", count + 1);
+        else if (status == CLI_OK)
+            words[count++] = word->valuestring;
+    }
+    if (status == CLI_OK)
+        status = call_options_from_words(options, common, words, count);
+    cli_set_file(NULL);
+    return status;
+}
+
+void call_options_free_owner(void *owner) { cJSON_Delete(owner); }

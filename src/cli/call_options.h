@@ -4,9 +4,32 @@
 
 #include "options.h"
 
-enum { TENSOR_Q, TENSOR_K, TENSOR_V, TENSOR_BIAS, TENSOR_O, TENSOR_LSE, TENSOR_COUNT };
+enum {
+    TENSOR_Q,
+    TENSOR_K,
+    TENSOR_V,
+    TENSOR_BIAS,
+    TENSOR_MASK,
+    TENSOR_BIAS_HEAD_SCALE,
+    TENSOR_ALIBI_SLOPES,
+    TENSOR_SINKS,
+    TENSOR_Q_LENS,
+    TENSOR_KV_LENS,
+    TENSOR_OFFSETS,
+    TENSOR_TILES_COUNT,
+    TENSOR_TILES_INDEX,
+    TENSOR_USER,
+    NUM_INPUTS,
+    TENSOR_O = NUM_INPUTS,
+    TENSOR_LSE,
+    TENSOR_COUNT
+};
 
 extern const char *const tensor_names[TENSOR_COUNT];
+
+/* How many strides each has of its own (clattn_tensor); the last axis of q, k, v and o is not counted, being
+ * contiguous. */
+extern const int tensor_num_strides[TENSOR_COUNT];
 
 typedef struct call_options {
     int causal;
@@ -21,6 +44,12 @@ typedef struct call_options {
     int32_t out_dtype; /* 0: q's */
     int32_t path;
     int want_lse;
+    int lse_base_given, lse_base_2;
+    float alibi_max_bias;             /* 0: slopes come from the tensor, if at all */
+    int64_t tile_rows, tile_keys;     /* 0: no key tiles */
+    const char *score_mod, *mask_mod; /* borrowed; NULL: none */
+    int num_user_values;              /* 0: not given */
+    float user_values[4];
     int verify;
     int num_strides[TENSOR_COUNT]; /* 0: contiguous */
     int64_t strides[TENSOR_COUNT][4];
@@ -36,12 +65,19 @@ int call_options_apply(call_options *options, int id, const char *name, const ch
 /* What no single option can see. Returns an exit status. */
 int call_options_check(const call_options *options);
 
-/* The options as command-line text, without those that are at their default. */
-void call_options_text(const call_options *options, char *out, size_t capacity);
+/* The options that are not at their default, each one word of a command line, as a JSON array of texts; to be
+ * freed by cJSON_free, NULL without memory. A `local_bytes` other than 0 becomes a word too. */
+char *call_options_to_json(const call_options *options, uint64_t local_bytes);
 
-/* Parses such a text as it stands in a case file; `source` names the file in messages (NULL: none).
- */
-int call_options_from_text(call_options *options, common_options *common, const char *text,
-                           const char *source);
+/* Parses such an array as it stands in a case file; `source` names the file in messages. The options then
+ * point into *owner, which is to be given to call_options_free_owner after their last use, whatever is
+ * returned. */
+int call_options_from_json(call_options *options, common_options *common, const char *json,
+                           const char *source, void **owner);
+void call_options_free_owner(void *owner);
+
+/* Parses words as main would get them; they must outlive the options. */
+int call_options_from_words(call_options *options, common_options *common, const char *const *words,
+                            int count);
 
 #endif

@@ -101,12 +101,25 @@ int device_select(const device_entry *list, int count, const char *selection)
 /* ---- What is opened on it -----------------------------------------------------------------------
  */
 
+/* The first line of a compiler's words that is about a text of the caller's: "mask_mod:2:5: error: ..." */
+static void note_text_error(cli_device *device, const char *message)
+{
+    while (*message && !device->text_error[0]) {
+        const size_t line = strcspn(message, "\n");
+        cli_format(device->text_error, sizeof device->text_error, "%.*s", (int)line, message);
+        if (!strstr(device->text_error, "score_mod:") && !strstr(device->text_error, "mask_mod:"))
+            device->text_error[0] = 0;
+        message += line + (message[line] == '\n');
+    }
+}
+
 static void log_message(void *user, int32_t level, const char *message)
 {
     cli_device *device = user;
     if (level == CLATTN_LOG_ERROR) {
         const size_t line = strcspn(message, "\n");
         cli_format(device->last_error, sizeof device->last_error, "%.*s", (int)line, message);
+        note_text_error(device, message);
     }
     /* Without --verbose an error is told once, by cli_library_fail. */
     if (device->verbose || level == CLATTN_LOG_WARNING) {
@@ -227,6 +240,8 @@ int cli_library_fail(const cli_device *d, clattn_status status, const char *what
         status == CLATTN_INVALID_ARGUMENT || status == CLATTN_UNSUPPORTED || status == CLATTN_BUFFER_TOO_SMALL
             ? CLI_USAGE
             : CLI_FAILED;
+    if (status == CLATTN_COMPILE_FAILED && d->text_error[0])
+        return cli_fail(CLI_USAGE, "the text does not compile: %s", d->text_error);
     if (d->last_error[0])
         return cli_fail(exit_status, "%s", d->last_error);
     return cli_fail(exit_status, "%s: %s", what, clattn_status_string(status));

@@ -34,6 +34,7 @@ typedef struct cli_device {
     clattn_cache_hooks cache; /* zero: none */
     int verbose;
     char last_error[1024]; /* the first line of the library's last message of level error */
+    char text_error[512];  /* what a compiler said first about score_mod or mask_mod */
 } cli_device;
 
 /* Opens context, queue, cache and library context. Returns an exit status; after a failure nothing

@@ -15,6 +15,7 @@ enum {
     BENCH_SHAPE,
     BENCH_DTYPE,
     BENCH_CAUSAL,
+    BENCH_BLOCK_SPARSE,
     BENCH_REPEAT,
     BENCH_NAIVE,
     BENCH_JSON,
@@ -28,6 +29,9 @@ static const option_row bench_rows[] = {
      "one shape; D also as QK:V, like 576:512"},
     {BENCH_DTYPE, "dtype", 0, ARGUMENT_REQUIRED, "TYPE", "f32 (default), f16 or bf16"},
     {BENCH_CAUSAL, "causal", 0, ARGUMENT_NONE, NULL, "with --shape: causal (presets show both)"},
+    {OPTION_WINDOW, "window", 0, ARGUMENT_REQUIRED, "L,R", "keys seen left and right of the row; -1: all"},
+    {BENCH_BLOCK_SPARSE, "block-sparse", 0, ARGUMENT_REQUIRED, "DENSITY",
+     "random lists of key tiles (128 x 128), this share of them"},
     {OPTION_PATH, "path", 0, ARGUMENT_REQUIRED, "NAME", "auto, portable or cpu"},
     {BENCH_REPEAT, "repeat", 0, ARGUMENT_REQUIRED, "N", "repetitions; default: for about a second"},
     {BENCH_NAIVE, "naive", 0, ARGUMENT_NONE, NULL, "also three kernels and an N x N buffer"},
@@ -40,12 +44,10 @@ static const option_row bench_rows[] = {
 
 static const command_text bench_text = {
     "bench [--preset NAME | --shape B,Hq,Hkv,Nq,Nk,D] [options]",
-    "Time (median; least; spread), rate and memory. GFLOP/s count 2*B*Hq*pairs*(D+Dv), pairs being "
-    "those\n"
-    "of query and key that a causal bound allows. The ceiling is the rate of plain multiply-adds "
-    "on the\n"
-    "same device, measured before. Preset paper shows naive against flash: deviation, memory, "
-    "time.",
+    "Time (median; least; spread), rate and memory. GFLOP/s count 2*B*Hq*pairs*(D+Dv), pairs being those\n"
+    "of query and key that causal bound, window and key tiles allow. The ceiling is the rate of plain\n"
+    "multiply-adds on the same device, measured before. Preset paper shows naive against flash:\n"
+    "deviation, memory, time.",
 };
 
 static int apply_preset(bench_options *o, const char *value)
@@ -83,6 +85,24 @@ static int apply_shape(bench_options *o, const char *value)
     return CLI_OK;
 }
 
+static int apply_window(bench_options *o, const char *name, const char *value)
+{
+    int count;
+    const int status = option_integers(name, value, ',', o->window, 2, 2, &count);
+    if (status == CLI_OK && (o->window[0] < -1 || o->window[1] < -1))
+        return cli_fail(CLI_USAGE, "--window '%.60s': expected numbers >= -1", value);
+    o->has_window = 1;
+    return status;
+}
+
+static int apply_block_sparse(bench_options *o, const char *name, const char *value)
+{
+    const int status = option_number(name, value, &o->block_sparse);
+    if (status == CLI_OK && !(o->block_sparse > 0 && o->block_sparse <= 1))
+        return cli_fail(CLI_USAGE, "--block-sparse '%.60s': expected a number above 0, at most 1", value);
+    return status;
+}
+
 static int apply(void *user, int id, const char *name, const char *value)
 {
     bench_options *o = user;
@@ -97,6 +117,10 @@ static int apply(void *user, int id, const char *name, const char *value)
     case BENCH_CAUSAL:
         o->causal = 1;
         return CLI_OK;
+    case OPTION_WINDOW:
+        return apply_window(o, name, value);
+    case BENCH_BLOCK_SPARSE:
+        return apply_block_sparse(o, name, value);
     case OPTION_PATH:
         return option_path(name, value, &o->path);
     case BENCH_REPEAT:
@@ -127,6 +151,9 @@ static int check_options(const bench_options *o)
         return cli_fail(CLI_USAGE, "--shape: expected instead of --preset paper, not beside it");
     if (o->input && !o->paper)
         return cli_fail(CLI_USAGE, "--input: expected with --preset paper only");
+    if ((o->naive || o->paper) && (o->has_window || o->block_sparse > 0))
+        return cli_fail(CLI_USAGE, "--%s: naive attention is offered without it only",
+                        o->has_window ? "window" : "block-sparse");
     if ((o->naive || o->paper) && !uniform)
         return cli_fail(CLI_USAGE, "--dtype: naive attention is offered with one type for all tensors only");
     return CLI_OK;

@@ -30,15 +30,12 @@ static const option_row check_rows[] = {
 
 static const command_text check_text = {
     "check [--quick] [options]",
-    "Runs every path that the device offers over a grid of shapes, types and features and compares "
-    "with\n"
-    "a double-precision reference: error <= 2 x that of the textbook computation in the same "
-    "precision\n"
-    "(inputs, scores and weights rounded to the storage type) + a floor of 2^-18 (f32), 2^-10 "
-    "(f16) or\n"
-    "2^-7 (bf16) of the largest value, and 2^-22 more for each unit of the largest score. Outputs "
-    "are poisoned and lie between guard zones. Each failure is\n"
-    "saved, with the command that repeats it.",
+    "Runs every path that the device offers over a grid of shapes, types and features and compares with\n"
+    "a double-precision reference: error <= 2 x that of the textbook computation in the same precision\n"
+    "(inputs, scores and weights rounded to the storage type) + a floor of 2^-18 (f32), 2^-10 (f16) or\n"
+    "2^-7 (bf16) of the largest value, and 2^-22 more for each unit of the largest score. Outputs are\n"
+    "poisoned and lie between guard zones; k and v hold NaN and infinity at keys that no row may see.\n"
+    "Each failure is saved, with the command that repeats it.",
 };
 
 enum { MAX_SAVED = 10 };
@@ -103,7 +100,7 @@ static int run_case(check_state *s, check_case *check, char *reason, size_t capa
     device_call_close(&call);
     int status = CLI_OK;
     if (!reason[0]) {
-        status = verify_result(&v, &check->c, o, lse);
+        status = verify_result(&v, &check->c, o, lse, NULL);
         if (status == CLI_OK) {
             *share = v.worst;
             cli_format(reason, capacity, "%s", v.reason);
@@ -159,6 +156,11 @@ static void group_types(const check_group *group, char *out, size_t capacity)
                    dtype_name(t[3]));
 }
 
+static const char *scores_of(const check_group *group)
+{
+    return group->mod ? "mods" : group->full ? "full" : "lean";
+}
+
 static void report_group(const check_state *s, const check_group *group, int32_t path, const group_result *r)
 {
     char types[32], dims[24];
@@ -172,15 +174,15 @@ static void report_group(const check_state *s, const check_group *group, int32_t
         cJSON_AddStringToObject(entry, "path", path_name(path));
         cJSON_AddStringToObject(entry, "dtype", types);
         cJSON_AddStringToObject(entry, "head_dim", dims);
-        cJSON_AddStringToObject(entry, "scores", group->full ? "full" : "lean");
+        cJSON_AddStringToObject(entry, "scores", scores_of(group));
         cJSON_AddNumberToObject(entry, "cases", r->cases);
         cJSON_AddNumberToObject(entry, "failed", r->failed);
         cJSON_AddNumberToObject(entry, "worst", r->share);
         cJSON_AddItemToArray(s->groups, entry);
         return;
     }
-    printf("%-9s %-17s %8s   %-6s %6d %7d   %7.2f   %7.2f\n", path_name(path), types, dims,
-           group->full ? "full" : "lean", r->cases, r->failed, r->share, r->seconds);
+    printf("%-9s %-17s %8s   %-6s %6d %7d   %7.2f   %7.2f\n", path_name(path), types, dims, scores_of(group),
+           r->cases, r->failed, r->share, r->seconds);
     fflush(stdout);
 }
 

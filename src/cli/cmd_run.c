@@ -1,5 +1,6 @@
 /* cmd_run.c: one attention call on tensors from a file. */
 #include "attention_case.h"
+#include "case_layout.h"
 #include "cli.h"
 #include "cli_device.h"
 #include "cli_platform.h"
@@ -28,9 +29,18 @@ static const option_row run_rows[] = {
 
 static const command_text run_text = {
     "run IN.safetensors -o OUT.safetensors [options]",
-    "Runs one attention call on the tensors q, k, v and, if present, bias of IN:\n"
-    "  q [B,Hq,Nq,D]   k [B,Hkv,Nk,D]   v [B,Hkv,Nk,Dv]   (F32, F16 or BF16, each its own)\n"
-    "  bias, broadcastable to [B,Hq,Nq,Nk]: rank 1 to 4, aligned right\n"
+    "Runs one attention call on the tensors of IN:\n"
+    "  q [B,Hq,Nq,D]   k [B,Hkv,Nk,D]   v [B,Hkv,Nk,Dv]     F32, F16 or BF16, each its own\n"
+    "and, each if it is there:\n"
+    "  bias, mask           broadcastable to [B,Hq,Nq,Nk]: rank 1 to 4, aligned right; mask BOOL or U8\n"
+    "  bias_head_scale      [Hq] F32, multiplies the bias\n"
+    "  alibi_slopes         [Hq] or [B,Hq] F32 (or --alibi-max-bias)\n"
+    "  sinks                [Hq] F32\n"
+    "  q_lens, kv_lens      [B] I32, valid lengths\n"
+    "  offsets              [B] I32, positions of row 0 (instead of --offset)\n"
+    "  tiles_count          [B|1,Hq|1,T] I32, and\n"
+    "  tiles_index          [B|1,Hq|1,T,capacity] I32, with --tiles: which key tiles may be seen\n"
+    "  user                 any type and shape, for --score-mod and --mask-mod\n"
     "OUT gets o and, with --lse, lse. A file made by --save-case needs no options and no -o.",
 };
 
@@ -39,6 +49,7 @@ typedef struct run_options {
     const char *output, *save_case;
     int64_t repeat;
     int json;
+    void *saved; /* owns texts that came from the file; NULL: none */
 } run_options;
 
 static int apply(void *user, int id, const char *name, const char *value)
@@ -74,7 +85,7 @@ static int read_options(run_options *o, common_options *common, const option_set
     memset(o, 0, sizeof *o);
     memset(common, 0, sizeof *common);
     if (saved)
-        status = call_options_from_text(&o->call, common, saved, path);
+        status = call_options_from_json(&o->call, common, saved, path, &o->saved);
     if (status == CLI_OK)
         status = options_parse(set, common, argc, argv, &operands);
     if (status == CLI_OK)
@@ -133,9 +144,9 @@ static int write_output(const run_options *o, const attention_case *c, const uns
         out->name = tensor_names[outputs[i]];
         out->dtype = dtype_safetensors_name(t->dtype);
         out->rank = t->rank;
-        memcpy(out->shape, t->shape, sizeof t->shape);
+        memcpy(out->shape, t->shape, sizeof out->shape);
         out->data = i == 0 ? (const void *)values : (const void *)lse;
-        out->bytes = (size_t)case_elements(t) * dtype_size(t->dtype);
+        out->bytes = (size_t)case_elements(t) * t->element;
     }
     char error[400];
     if (safetensors_write(o->output, tensors, count, NULL, 0, error, sizeof error) != 0)
@@ -197,6 +208,20 @@ static void print_json(const run_options *o, const device_call *call, const run_
     cJSON_Delete(json);
 }
 
+static int verify(verdict *v, device_call *call, const unsigned char *values, const float *lse)
+{
+    const call_options *o = &call->c->options;
+    mod_evaluator mods;
+    if (!o->score_mod && !o->mask_mod)
+        return verify_result(v, call->c, values, lse, NULL);
+    int status = mod_evaluator_open(&mods, call->device, call->c);
+    if (status == CLI_OK) {
+        status = verify_result(v, call->c, values, lse, &mods);
+        mod_evaluator_close(&mods);
+    }
+    return status;
+}
+
 /* The part with results in hand: checks, file, report. */
 static int deliver(const run_options *o, device_call *call, double median, const unsigned char *values,
                    const float *lse, const char *wrong)
@@ -207,7 +232,7 @@ static int deliver(const run_options *o, device_call *call, double median, const
     if (wrong[0])
         return cli_fail(CLI_FAILED, "%s", wrong);
     if (o->call.verify) {
-        status = verify_result(&v, call->c, values, lse);
+        status = verify(&v, call, values, lse);
         if (status != CLI_OK)
             return status;
         report.verdict = &v;
@@ -262,10 +287,14 @@ static int run_file(const option_set *set, run_options *o, int argc, char **argv
     int status = read_options(o, &common, set, argc, argv, &file, path);
     if (status == CLI_OK)
         status = case_from_file(&c, &file, path, &o->call);
-    if (status == CLI_OK && o->save_case)
-        status = case_save(&c, o->save_case, common.local_bytes);
-    if (status == CLI_OK)
-        status = run_on_device(o, &common, &c);
+    if (status == CLI_OK) {
+        if (o->save_case)
+            status = case_save(&c, o->save_case, common.local_bytes);
+        if (status == CLI_OK)
+            status = run_on_device(o, &common, &c);
+        case_release(&c);
+    }
+    call_options_free_owner(o->saved);
     safetensors_close(&file);
     return status;
 }

@@ -11,24 +11,35 @@ enum {
     SOURCE_HEAD_DIM,
     SOURCE_HEADS,
     SOURCE_BIAS,
-    SOURCE_SOFTCAP,
-    SOURCE_CAUSAL,
-    SOURCE_WINDOW,
-    SOURCE_LSE
+    SOURCE_FEATURE /* and on: plan_features[id - SOURCE_FEATURE] */
 };
 
 static const option_row source_rows[] = {
     {SOURCE_DTYPE, "dtype", 0, ARGUMENT_REQUIRED, "TYPE", "f32 (default), f16 or bf16; or q,k,v,o apart"},
     {SOURCE_HEAD_DIM, "head-dim", 0, ARGUMENT_REQUIRED, "D", "default 64; or QK,V apart: 192,128"},
     {SOURCE_HEADS, "heads", 0, ARGUMENT_REQUIRED, "N", "query heads, or query,KV heads: 32,8"},
-    {SOURCE_BIAS, "bias", 0, ARGUMENT_OPTIONAL, "TYPE", "a bias takes part; its type: f32 if none is named"},
-    {SOURCE_SOFTCAP, "softcap", 0, ARGUMENT_NONE, NULL, "softcap takes part"},
-    {SOURCE_CAUSAL, "causal", 0, ARGUMENT_NONE, NULL, "a causal bound takes part"},
-    {SOURCE_WINDOW, "window", 0, ARGUMENT_NONE, NULL, "a window takes part"},
-    {SOURCE_LSE, "lse", 0, ARGUMENT_NONE, NULL, "the log-sum-exp is wanted"},
     {OPTION_PATH, "path", 0, ARGUMENT_REQUIRED, "NAME", "auto, portable or cpu"},
+    {SOURCE_BIAS, "bias", 0, ARGUMENT_OPTIONAL, "TYPE", "a bias takes part; its type: f32 if none is named"},
+    {OPTION_SCORE_MOD, "score-mod", 0, ARGUMENT_REQUIRED, "TEXT", "OpenCL C that gives a new score"},
+    {OPTION_MASK_MOD, "mask-mod", 0, ARGUMENT_REQUIRED, "TEXT", "OpenCL C that is 0 for a forbidden key"},
     {OPTION_END, NULL, 0, 0, NULL, NULL},
 };
+
+enum { MAX_FEATURE_ROWS = 32 };
+
+/* A row for each feature but the bias, whose type is told as well. */
+static void make_feature_rows(option_row rows[MAX_FEATURE_ROWS])
+{
+    int count = 0;
+    for (int i = 0; i < num_plan_features && count < MAX_FEATURE_ROWS - 1; i++) {
+        const plan_feature *f = &plan_features[i];
+        const option_row row = {SOURCE_FEATURE + i, f->name, 0, ARGUMENT_NONE, NULL, f->help};
+        if (f->bit != CLATTN_FEATURE_BIAS)
+            rows[count++] = row;
+    }
+    const option_row end = {OPTION_END, NULL, 0, 0, NULL, NULL};
+    rows[count] = end;
+}
 
 static const command_text source_text = {
     "source [options]",
@@ -77,20 +88,21 @@ static int apply(void *user, int id, const char *name, const char *value)
         if (value)
             status = option_dtype(name, value, &desc->dtype_bias);
         break;
-    case SOURCE_SOFTCAP:
-        desc->features |= CLATTN_FEATURE_SOFTCAP;
+    case OPTION_SCORE_MOD:
+        status = option_program_text(name, value, &desc->score_mod);
         break;
-    case SOURCE_CAUSAL:
-        desc->features |= CLATTN_FEATURE_CAUSAL;
+    case OPTION_MASK_MOD:
+        status = option_program_text(name, value, &desc->mask_mod);
         break;
-    case SOURCE_WINDOW:
-        desc->features |= CLATTN_FEATURE_WINDOW;
-        break;
-    case SOURCE_LSE:
-        desc->features |= CLATTN_FEATURE_LSE;
+    case OPTION_PATH:
+        status = option_path(name, value, &desc->path);
         break;
     default:
-        status = option_path(name, value, &desc->path);
+        desc->features |= plan_features[id - SOURCE_FEATURE].bit | plan_features[id - SOURCE_FEATURE].needs;
+        if (plan_features[id - SOURCE_FEATURE].bit == CLATTN_FEATURE_Q_OFFSETS)
+            desc->position_mode = CLATTN_POSITION_EXPLICIT;
+        if (plan_features[id - SOURCE_FEATURE].bit == CLATTN_FEATURE_KEY_TILES)
+            desc->tile_rows = desc->tile_keys = 128;
         break;
     }
     return status;
@@ -117,8 +129,10 @@ int cmd_source(int argc, char **argv)
 {
     clattn_plan_desc desc = CLATTN_PLAN_DESC_INIT;
     common_options common = {0};
-    const option_set set = {{source_rows}, apply, &desc};
+    option_row feature_rows[MAX_FEATURE_ROWS];
+    const option_set set = {{source_rows, feature_rows}, apply, &desc};
     int operands;
+    make_feature_rows(feature_rows);
     desc.heads_q = 1;
     desc.head_dim_qk = 64;
     int status = options_parse(&set, &common, argc, argv, &operands);

@@ -1,6 +1,7 @@
 /* device_call.c: one attention case through the library's public interface. */
 #include "device_call.h"
 
+#include "case_layout.h"
 #include "cli.h"
 #include "tensor_convert.h"
 
@@ -19,9 +20,6 @@ static const unsigned char *poison_of(int32_t dtype)
     return dtype == CLATTN_DTYPE_F32 ? poison_f32 : dtype == CLATTN_DTYPE_F16 ? poison_f16 : poison_bf16;
 }
 
-static const cl_mem_flags flags_of[TENSOR_COUNT] = {CL_MEM_READ_ONLY, CL_MEM_READ_ONLY,  CL_MEM_READ_ONLY,
-                                                    CL_MEM_READ_ONLY, CL_MEM_READ_WRITE, CL_MEM_READ_WRITE};
-
 /* ---- Opening ------------------------------------------------------------------------------------
  */
 
@@ -37,7 +35,8 @@ static int create_buffer(device_call *call, int tensor)
                         tensor_names[tensor], bytes, call->device->max_alloc_bytes);
     cl_int status;
     call->buffer[tensor] =
-        clCreateBuffer(call->device->context, flags_of[tensor], (size_t)bytes, NULL, &status);
+        clCreateBuffer(call->device->context, tensor < NUM_INPUTS ? CL_MEM_READ_ONLY : CL_MEM_READ_WRITE,
+                       (size_t)bytes, NULL, &status);
     if (status != CL_SUCCESS)
         return cli_fail(CLI_FAILED, "'%s': no buffer of %" PRIu64 " bytes: %s", tensor_names[tensor], bytes,
                         clattn_status_string(status));
@@ -94,8 +93,6 @@ static void set_tensor(clattn_tensor *out, const device_call *call, int tensor)
     out->byte_offset = t->offset;
     for (int i = 0; i < 4; i++)
         out->stride[i] = t->stride[i];
-    if (tensor == TENSOR_LSE)
-        out->stride[3] = 0;
 }
 
 static void set_args(device_call *call)
@@ -107,6 +104,16 @@ static void set_args(device_call *call)
     set_tensor(&args.k, call, TENSOR_K);
     set_tensor(&args.v, call, TENSOR_V);
     set_tensor(&args.bias, call, TENSOR_BIAS);
+    set_tensor(&args.mask, call, TENSOR_MASK);
+    set_tensor(&args.bias_head_scale, call, TENSOR_BIAS_HEAD_SCALE);
+    set_tensor(&args.alibi_slopes, call, TENSOR_ALIBI_SLOPES);
+    set_tensor(&args.sinks, call, TENSOR_SINKS);
+    set_tensor(&args.q_lens, call, TENSOR_Q_LENS);
+    set_tensor(&args.kv_lens, call, TENSOR_KV_LENS);
+    set_tensor(&args.q_offsets, call, TENSOR_OFFSETS);
+    set_tensor(&args.tiles_count, call, TENSOR_TILES_COUNT);
+    set_tensor(&args.tiles_index, call, TENSOR_TILES_INDEX);
+    set_tensor(&args.user, call, TENSOR_USER);
     set_tensor(&args.o, call, TENSOR_O);
     set_tensor(&args.lse, call, TENSOR_LSE);
     args.workspace.handle = call->workspace;
@@ -118,6 +125,8 @@ static void set_args(device_call *call)
     args.window_right = o->window_right;
     args.scale = o->scale;
     args.softcap = o->softcap;
+    args.tiles_capacity = c->tensor[TENSOR_TILES_INDEX].dim[3];
+    memcpy(args.user_values, o->user_values, sizeof args.user_values);
     call->args = args;
 }
 
@@ -198,30 +207,48 @@ int device_call_finish(device_call *call)
 /* ---- Outputs ------------------------------------------------------------------------------------
  */
 
-/* Moves the elements to `out` in the order of the shape and puts poison in their place, so that
- * what is left tells of writes beside the rows. Notes the first element that was poison already. */
-static void take_elements(unsigned char *buffer, const case_tensor *t, int bshd, unsigned char *out,
-                          const char *name, char *wrong, size_t capacity)
+/* One row: its elements go to `out`, or, beyond the entry's valid rows, zeros. Notes the first element that
+ * was not written, or should not have been. */
+static void take_row(unsigned char *row, const case_tensor *t, int valid, unsigned char *out,
+                     const char *name, const int64_t place[3], char *wrong, size_t capacity)
 {
-    const size_t size = dtype_size(t->dtype);
+    const size_t size = t->element;
     const unsigned char *poison = poison_of(t->dtype);
+    for (int64_t e = 0; e < t->dim[3]; e++, row += size, out += size) {
+        const int written = memcmp(row, poison, size) != 0;
+        if (valid)
+            memcpy(out, row, size);
+        else
+            memset(out, 0, size);
+        if (wrong && !*wrong && written != valid)
+            cli_format(wrong, capacity,
+                       "%s[%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 "] (batch, head, row, column) %s",
+                       name, place[0], place[1], place[2], e,
+                       valid ? "was not written" : "was written, beyond the entry's q length");
+    }
+}
+
+/* Moves the rows to `out` in the order of the shape and puts poison in their place, so that what is left
+ * tells of writes beside them. */
+static void take_elements(unsigned char *buffer, const attention_case *c, int tensor, unsigned char *out,
+                          char *wrong, size_t capacity)
+{
+    const case_tensor *t = &c->tensor[tensor];
+    const int bshd = c->options.layout_bshd && tensor == TENSOR_O;
     const int64_t outer = bshd ? t->dim[2] : t->dim[1], inner = bshd ? t->dim[1] : t->dim[2];
     for (int64_t b = 0; b < t->dim[0]; b++)
         for (int64_t x = 0; x < outer; x++)
             for (int64_t y = 0; y < inner; y++) {
-                const int64_t h = bshd ? y : x, i = bshd ? x : y;
-                unsigned char *row = buffer + t->offset +
-                                     (size_t)(b * t->stride[0] + h * t->stride[1] + i * t->stride[2]) * size;
-                memcpy(out, row, (size_t)t->dim[3] * size);
-                out += (size_t)t->dim[3] * size;
-                for (int64_t e = 0; e < t->dim[3]; e++, row += size) {
-                    if (wrong && !*wrong && memcmp(row, poison, size) == 0)
-                        cli_format(wrong, capacity,
-                                   "%s[%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64
-                                   "] (batch, head, row, column) was not written",
-                                   name, b, h, i, e);
-                    memcpy(row, poison, size);
-                }
+                const int64_t place[3] = {b, bshd ? y : x, bshd ? x : y};
+                unsigned char *row =
+                    buffer + t->offset +
+                    (size_t)(b * t->stride[0] + place[1] * t->stride[1] + place[2] * t->stride[2]) *
+                        t->element;
+                take_row(row, t, place[2] < case_q_len(c, b), out, tensor_names[tensor], place, wrong,
+                         capacity);
+                out += (size_t)t->dim[3] * t->element;
+                for (int64_t e = 0; e < t->dim[3]; e++, row += t->element)
+                    memcpy(row, poison_of(t->dtype), t->element);
             }
 }
 
@@ -242,7 +269,7 @@ static int fetch(device_call *call, int tensor, unsigned char **out, char *wrong
 {
     const case_tensor *t = &call->c->tensor[tensor];
     const int64_t elements = case_elements(t);
-    const size_t size = dtype_size(t->dtype);
+    const size_t size = t->element;
     unsigned char *buffer = malloc(call->buffer_bytes[tensor]);
     *out = malloc((size_t)elements * size + 1);
     if (!buffer || !*out) {
@@ -253,8 +280,7 @@ static int fetch(device_call *call, int tensor, unsigned char **out, char *wrong
                                               call->buffer_bytes[tensor], buffer, 0, NULL, NULL);
     if (status == CL_SUCCESS) {
         if (elements > 0)
-            take_elements(buffer, t, call->c->options.layout_bshd && tensor == TENSOR_O, *out,
-                          tensor_names[tensor], wrong, capacity);
+            take_elements(buffer, call->c, tensor, *out, wrong, capacity);
         if (wrong && !*wrong)
             look_beside(buffer, call->buffer_bytes[tensor], t->dtype, tensor_names[tensor], wrong, capacity);
     }

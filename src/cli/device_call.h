@@ -32,10 +32,9 @@ int device_call_enqueue(device_call *call);
 /* Waits for everything enqueued; asynchronous failures are reported here. */
 int device_call_finish(device_call *call);
 
-/* Fetches outputs as contiguous arrays in the order of their shapes, to be freed; *lse is NULL
- * without
- * --lse. With `what_is_wrong`, also looks for poison left in rows and for writes beside them; the
- * text is empty if all is well. */
+/* Fetches outputs as contiguous arrays in the order of their shapes, to be freed; *lse is NULL without
+ * --lse. Rows beyond an entry's q length are zeros. With `what_is_wrong`, also looks for poison left in valid
+ * rows, and for writes to others and beside them; the text is empty if all is well. */
 int device_call_fetch(device_call *call, unsigned char **o, float **lse, char *what_is_wrong,
                       size_t capacity);
 

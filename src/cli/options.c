@@ -3,6 +3,7 @@
 
 #include "clattn.h"
 #include "cli.h"
+#include "safetensors.h"
 #include "tensor_convert.h"
 
 #include <getopt.h>
@@ -253,6 +254,33 @@ int option_integers(const char *name, const char *value, char separator, int64_t
                         separator);
     return cli_fail(CLI_USAGE, "--%s '%.60s': expected %d to %d integers separated by '%c'", name, value,
                     least, most, separator);
+}
+
+int option_numbers(const char *name, const char *value, float *out, int most, int *count)
+{
+    const char *text = value;
+    for (*count = 0; *count < most;) {
+        char *end;
+        const float number = strtof(text, &end);
+        if (end == text || (*end && *end != ',') || !isfinite(number))
+            break;
+        out[(*count)++] = number;
+        if (!*end)
+            return CLI_OK;
+        text = end + 1;
+    }
+    return cli_fail(CLI_USAGE, "--%s '%.60s': expected 1 to %d finite numbers separated by ','", name, value,
+                    most);
+}
+
+int option_program_text(const char *name, const char *value, const char **out)
+{
+    if (value[strspn(value, " \t\r\n")] == 0)
+        return cli_fail(CLI_USAGE, "--%s '': expected OpenCL C", name);
+    if (!safetensors_is_utf8(value)) /* or a case file could not hold it */
+        return cli_fail(CLI_USAGE, "--%s '%.60s': expected UTF-8", name, value);
+    *out = value;
+    return CLI_OK;
 }
 
 int option_dtype(const char *name, const char *value, int32_t *out)

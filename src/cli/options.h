@@ -24,6 +24,12 @@ enum {
     OPTION_LAYOUT,
     OPTION_OUT_DTYPE,
     OPTION_LSE,
+    OPTION_LSE_BASE,
+    OPTION_ALIBI_MAX_BIAS,
+    OPTION_TILES,
+    OPTION_SCORE_MOD,
+    OPTION_MASK_MOD,
+    OPTION_USER_VALUES,
     OPTION_STRIDES,
     OPTION_OFFSET_BYTES,
     OPTION_VERIFY,
@@ -81,6 +87,8 @@ int option_number(const char *name, const char *value, float *out);
 int option_bytes(const char *name, const char *value, uint64_t *out); /* with an optional K or M */
 int option_integers(const char *name, const char *value, char separator, int64_t *out, int least, int most,
                     int *count);
+int option_numbers(const char *name, const char *value, float *out, int most, int *count);
+int option_program_text(const char *name, const char *value, const char **out); /* UTF-8, not empty */
 int option_dtype(const char *name, const char *value, int32_t *out);
 int option_path(const char *name, const char *value, int32_t *out);
 

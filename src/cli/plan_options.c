@@ -8,6 +8,25 @@
 
 #include <string.h>
 
+const plan_feature plan_features[] = {
+    {CLATTN_FEATURE_CAUSAL, 0, "causal", "a causal bound takes part"},
+    {CLATTN_FEATURE_WINDOW, 0, "window", "a window takes part"},
+    {CLATTN_FEATURE_SOFTCAP, 0, "softcap", "softcap takes part"},
+    {CLATTN_FEATURE_BIAS, 0, "bias", "a bias takes part"},
+    {CLATTN_FEATURE_BIAS_HEAD_SCALE, CLATTN_FEATURE_BIAS, "bias-head-scale", "and a factor for each head"},
+    {CLATTN_FEATURE_MASK, 0, "mask", "a bool mask takes part"},
+    {CLATTN_FEATURE_ALIBI, 0, "alibi", "ALiBi slopes take part"},
+    {CLATTN_FEATURE_SINKS, 0, "sinks", "sinks take part"},
+    {CLATTN_FEATURE_Q_LENS, 0, "q-lens", "a q length for each batch entry"},
+    {CLATTN_FEATURE_KV_LENS, 0, "kv-lens", "a kv length for each batch entry"},
+    {CLATTN_FEATURE_Q_OFFSETS, 0, "q-offsets", "an offset for each batch entry"},
+    {CLATTN_FEATURE_KEY_TILES, 0, "key-tiles", "block-sparse lists take part"},
+    {CLATTN_FEATURE_LSE, 0, "lse", "the log-sum-exp is wanted"},
+    {CLATTN_FEATURE_LSE_BASE_2, CLATTN_FEATURE_LSE, "lse-base-2", "in base 2"},
+};
+
+const int num_plan_features = (int)(sizeof plan_features / sizeof plan_features[0]);
+
 int option_dtypes(const char *name, const char *value, int32_t dtype[4])
 {
     int count = 0;

@@ -93,6 +93,19 @@ static size_t utf8_length(const unsigned char *p, size_t left)
     return length;
 }
 
+int safetensors_is_utf8(const char *text)
+{
+    size_t left = strlen(text);
+    while (left > 0) {
+        const size_t length = utf8_length((const unsigned char *)text, left);
+        if (length == 0)
+            return 0;
+        text += length;
+        left -= length;
+    }
+    return 1;
+}
+
 /* What cJSON would let pass: bytes that are no UTF-8, control characters, NUL inside a text (which
  * would cut a name short), and headers that are small in the file but huge as a tree. */
 static int scan_header(const unsigned char *p, size_t size, const complaint *c)

@@ -41,6 +41,9 @@ typedef struct safetensors_pair {
 int safetensors_write(const char *path, const safetensors_tensor *tensors, size_t count,
                       const safetensors_pair *metadata, size_t metadata_count, char *error, size_t capacity);
 
+/* Whether a text can stand in a file's header. */
+int safetensors_is_utf8(const char *text);
+
 /* "[1,8,128,64]" */
 void safetensors_shape_text(char *out, size_t capacity, const int64_t *shape, int rank);
 

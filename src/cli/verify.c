@@ -1,6 +1,7 @@
 /* verify.c: the comparison with the reference. */
 #include "verify.h"
 
+#include "case_layout.h"
 #include "cli.h"
 #include "tensor_convert.h"
 
@@ -24,19 +25,37 @@ static void release(expectation *e)
     free(e->naive_lse);
 }
 
-static int compute(expectation *e, const attention_case *c)
+/* Has the texts answer to the scores that the reference, or naive attention, asks about. */
+static int prepare(reference_call *call, mod_evaluator *mods, int naive, int32_t dtype_o)
+{
+    if (!mods)
+        return CLI_OK;
+    call->mod = mod_collector(mods);
+    if ((naive ? reference_naive(call, dtype_o, NULL, NULL) : reference_forward(call, NULL, NULL)) != 0)
+        return cli_fail(CLI_FAILED, "not enough memory for the reference");
+    call->mod = mod_answers(mods);
+    return mod_evaluate(mods);
+}
+
+static int compute(expectation *e, const attention_case *c, mod_evaluator *mods)
 {
     const int64_t rows = case_elements(&c->tensor[TENSOR_LSE]);
     const int64_t elements = case_elements(&c->tensor[TENSOR_O]);
-    const reference_call call = case_reference(c);
+    const int32_t dtype_o = c->tensor[TENSOR_O].dtype;
+    reference_call call = case_reference(c);
     e->o = array_of(elements, sizeof *e->o);
     e->lse = array_of(rows, sizeof *e->lse);
     e->naive_o = array_of(elements, sizeof *e->naive_o);
     e->naive_lse = array_of(rows, sizeof *e->naive_lse);
-    if (e->o && e->lse && e->naive_o && e->naive_lse && reference_forward(&call, e->o, e->lse) == 0 &&
-        reference_naive(&call, c->tensor[TENSOR_O].dtype, e->naive_o, e->naive_lse) == 0)
-        return CLI_OK;
-    return cli_fail(CLI_FAILED, "not enough memory for the reference");
+    int enough = e->o && e->lse && e->naive_o && e->naive_lse;
+    int status = enough ? prepare(&call, mods, 0, dtype_o) : CLI_OK;
+    if (enough && status == CLI_OK)
+        enough = reference_forward(&call, e->o, e->lse) == 0;
+    if (enough && status == CLI_OK)
+        status = prepare(&call, mods, 1, dtype_o);
+    if (enough && status == CLI_OK)
+        enough = reference_naive(&call, dtype_o, e->naive_o, e->naive_lse) == 0;
+    return enough ? status : cli_fail(CLI_FAILED, "not enough memory for the reference");
 }
 
 static int same_kind(double result, double reference)
@@ -113,15 +132,32 @@ static double floor_of(int32_t dtype)
     return dtype == CLATTN_DTYPE_F32 ? 0x1p-18 : dtype == CLATTN_DTYPE_F16 ? 0x1p-10 : 0x1p-7;
 }
 
-/* About the largest score that decides anything: lse lies at most ln(keys) above its row's largest.
- * Rows that a bias lifted or sank by thousands would make every other row's bound meaningless. */
+/* The largest |slope * distance| of a call; 0 without ALiBi. */
+static double largest_alibi(const reference_call *call)
+{
+    double largest = 0;
+    for (int64_t b = 0; call->alibi_slopes.data && b < call->batch; b++) {
+        const reference_sequence s = reference_sequence_of(call, b);
+        const double first = (double)s.offset, last = first + (double)call->q_len;
+        const double distance = fmax(fabs(first), fmax(fabs(last), fabs(first - (double)call->kv_len)));
+        for (int64_t h = 0; h < call->heads_q; h++)
+            largest = fmax(largest, distance * fabs((double)reference_load(&call->alibi_slopes, b, h, 0, 0)));
+    }
+    return largest;
+}
+
+/* About the largest score that decides anything, in natural units: lse lies at most ln(keys) above its row's
+ * largest. Rows that a bias lifted or sank by thousands would make every other row's bound meaningless; where
+ * ALiBi does it, all rows near them are as large. */
 static double score_size(const attention_case *c, const expectation *x)
 {
-    double size = 0;
+    const reference_call call = case_reference(c);
+    const double unit = c->options.lse_base_2 ? log(2.0) : 1, limit = 1000 + largest_alibi(&call);
     const int64_t rows = case_elements(&c->tensor[TENSOR_LSE]);
+    double size = 0;
     for (int64_t i = 0; i < rows; i++)
-        if (fabs(x->lse[i]) < 1000 && fabs(x->lse[i]) > size)
-            size = fabs(x->lse[i]);
+        if (fabs(x->lse[i]) * unit < limit && fabs(x->lse[i]) * unit > size)
+            size = fabs(x->lse[i]) * unit;
     return size;
 }
 
@@ -152,11 +188,12 @@ static void judge(verdict *v, const attention_case *c, const char *name, int64_t
     }
 }
 
-int verify_result(verdict *out, const attention_case *c, const unsigned char *o, const float *lse)
+int verify_result(verdict *out, const attention_case *c, const unsigned char *o, const float *lse,
+                  mod_evaluator *mods)
 {
     expectation x = {0};
     memset(out, 0, sizeof *out);
-    const int status = compute(&x, c);
+    const int status = compute(&x, c, mods);
     if (status == CLI_OK) {
         const comparison mo = compare_o(c, o, &x), ml = compare_lse(c, lse, &x);
         out->passed = 1;

@@ -11,6 +11,7 @@
 #define CLATTN_VERIFY_H
 
 #include "attention_case.h"
+#include "mod_evaluate.h"
 
 typedef struct verdict {
     int passed;
@@ -20,8 +21,9 @@ typedef struct verdict {
     char reason[256];              /* why it did not pass */
 } verdict;
 
-/* `o` in the order of the case's shape, `lse` [B,Hq,Nq] or NULL. Returns an exit status: 0 also if
- * the result did not pass. */
-int verify_result(verdict *out, const attention_case *c, const unsigned char *o, const float *lse);
+/* `o` in the order of the case's shape, `lse` [B,Hq,Nq] or NULL. What score_mod and mask_mod mean is told by
+ * `mods`, or (NULL) by the case. Returns an exit status: 0 also if the result did not pass. */
+int verify_result(verdict *out, const attention_case *c, const unsigned char *o, const float *lse,
+                  mod_evaluator *mods);
 
 #endif

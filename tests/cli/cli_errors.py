@@ -6,7 +6,7 @@ import os
 import struct
 import sys
 
-from cli_files import CLI, fail, file_bytes, finish, need_device, run, scratch, write, zeros
+from cli_files import fail, file_bytes, finish, floats, integers, need_device, run, scratch, write, zeros
 
 DATA = sys.argv[2]
 GOOD = os.path.join(DATA, "minilm_layer0.safetensors")
@@ -45,8 +45,7 @@ def usage(folder):
     expect(2, ["-o"], "run", GOOD)
     expect(2, ["stray"], "run", GOOD, "stray", "-o", out)
     for option in ("splits=2", "deterministic", "batch-invariant", "dropout=0.1", "seed=1", "dropout-offset=1",
-                   "alibi-max-bias=8", "lse-base=2", "kv-dtype=i8", "emit-cache", "score-mod=x", "mask-mod=x",
-                   "backward", "rope=neox"):
+                   "kv-dtype=i8", "emit-cache", "backward", "rope=neox"):
         expect(2, ["--" + option.split("=")[0], "not offered"], "run", GOOD, "-o", out, "--" + option)
     expect(2, ["--splits", "not offered"], "run", GOOD, "-o", out, "--splits", "4")
     wrong = [["--causal=middle"], ["--offset", "x"], ["--offset", "1.5"], ["--window", "3"], ["--window", "-2,1"],
@@ -56,11 +55,25 @@ def usage(folder):
              ["--strides", "w=1,2,3"], ["--strides", "q=-1,2,3"],
              ["--offset-bytes", "q=-4"], ["--offset-bytes", "q=3"], ["--offset-bytes", "lse=64"],
              ["--strides", "q=1,1,1"], ["--strides", f"v={2**62},{2**62},1"], ["--lse=yes"],
-             ["--offset-bytes", f"v={2**62}"]]
+             ["--offset-bytes", f"v={2**62}"], ["--lse-base", "10"], ["--lse-base=2"], ["--lse-base", "e"],
+             ["--alibi-max-bias", "0"], ["--alibi-max-bias=-8"], ["--alibi-max-bias", "inf"], ["--tiles", "16"],
+             ["--tiles", "0,16"], ["--tiles", "16,-1"], ["--tiles", "16,16,16"], ["--tiles", f"16,{2**30 + 1}"],
+             ["--score-mod", ""], ["--mask-mod", " \n"], ["--score-mod", "\udcff"], ["--user-values", "1"],
+             ["--user-values", "", "--score-mod=score"], ["--user-values", "1,2,3,4,5", "--score-mod=score"],
+             ["--user-values", "1,,2", "--mask-mod=1"], ["--user-values", "nan", "--mask-mod=1"],
+             ["--strides", "sinks=1,1,1"], ["--strides", "user=1"], ["--strides", "mask=1,1,1"]]
     for arguments in wrong:
         expect(2, [arguments[0].split("=")[0]] if arguments[0] != "--offset-bytes" else [],
                "run", GOOD, "-o", out, *arguments)
-    expect(2, ["'bias'"], "run", GOOD, "-o", out, "--strides", "bias=1,1,1,1")
+    for tensor in "bias=1,1,1,1", "mask=1,1,1,1", "sinks=1,1", "kv_lens=1", "tiles_index=1,1,1,1":
+        expect(2, [f"'{tensor.split('=')[0]}'"], "run", GOOD, "-o", out, "--strides", tensor)
+    expect(2, ["'tiles_count'", "missing"], "run", GOOD, "-o", out, "--tiles", "16,16")
+    for option in "--window", "--block-sparse":
+        value = "3" if option == "--window" else "2"
+        expect(2, [option], "bench", option, value)
+        expect(2, [option, "naive"], "bench", "--naive", option, "4,4" if option == "--window" else "0.5")
+    expect(2, ["--block-sparse"], "bench", "--block-sparse", "0")
+    expect(2, ["--score-mod"], "source", "--score-mod", "")
     expect(2, ["--offset", "--causal"], "run", GOOD, "-o", out, "--causal=top-left", "--offset", "3")
     expect(2, ["decode", "not offered"], "bench", "--preset", "decode")
     expect(2, ["backward", "not offered"], "bench", "--preset", "backward")
@@ -106,12 +119,67 @@ def shapes(folder):
     attempt(["'bias'", "[]"], bias=("F32", []))
     attempt(["'bias'", "U8"], bias=("U8", [7]))
     attempt(["'extra'", "unknown"], extra=("F32", [1]))
-    for name in ("mask", "alibi_slopes", "sinks", "kv_lens", "q_lens", "offsets", "cu_seqlens_q", "block_table",
-                 "dout", "k_scale", "k_new", "rope_cos", "bias_head_scale", "tiles_full", "user"):
+    for name in ("cu_seqlens_q", "cu_seqlens_k", "block_table", "dout", "dlse", "k_scale", "v_scale", "k_new",
+                 "v_new", "rope_cos", "rope_sin"):
         attempt([f"'{name}'", "not offered"], **{name: ("F32", [1])})
     attempt(["[1,2,7,8]", "heads"], ["--layout", "bshd"], k=("F32", [1, 7, 2, 8]), q=("F32", [1, 5, 3, 8]))
     attempt(["o.stride"], ["--strides", "o=0,0,8"])
     attempt(["o.stride"], ["--strides", "o=80,8,8"])
+    if os.path.exists(out):
+        fail("a refused run left a file")
+
+
+def extras(folder):
+    """The optional tensors: type, shape, values, and what they need or exclude."""
+    out = os.path.join(folder, "out.safetensors")
+    path = os.path.join(folder, "in.safetensors")
+    good = {"q": zeros("F32", [3, 4, 5, 8]), "k": zeros("F32", [3, 2, 7, 8]), "v": zeros("F32", [3, 2, 7, 8])}
+    tiles = {"tiles_count": integers([1, 1], [1, 1, 2]), "tiles_index": integers([0, 1], [1, 1, 2, 1])}
+    sized = ["--tiles", "3,4"]
+
+    def attempt(words, tensors, options=()):
+        write(path, {**good, **tensors})
+        expect(2, words, "run", path, "-o", out, *options)
+
+    for kind in "F32", "I32", "I8":
+        attempt(["'mask'", kind, "BOOL or U8"], {"mask": zeros(kind, [7])})
+    for shape in [6], [5, 6], [4, 7], [2, 4, 5, 7], [1, 1, 1, 1, 7], []:
+        attempt(["'mask'", str(shape).replace(" ", ""), "[3,4,5,7]"], {"mask": zeros("BOOL", shape)})
+    for name in "sinks", "alibi_slopes", "bias_head_scale":
+        with_bias = {"bias": zeros("F32", [7])}
+        attempt([f"'{name}'", "F16", "F32"], {name: zeros("F16", [4]), **with_bias})
+        for shape in [3], [1], [], [4, 3], [1, 4], [1, 3, 4]:
+            attempt([f"'{name}'", str(shape).replace(" ", ""), "[4]"], {name: zeros("F32", shape), **with_bias})
+    attempt(["'sinks'", "[3,4]", "[4]"], {"sinks": zeros("F32", [3, 4])})
+    attempt(["'alibi_slopes'", "[4] or [3,4]"], {"alibi_slopes": zeros("F32", [2, 4])})
+    attempt(["'alibi_slopes'", "--alibi-max-bias"], {"alibi_slopes": zeros("F32", [4])}, ["--alibi-max-bias=8"])
+    attempt(["'bias_head_scale'", "'bias'"], {"bias_head_scale": zeros("F32", [4])})
+    for name, least, most in ("q_lens", 0, 5), ("kv_lens", 0, 7), ("offsets", -2**30, 2**30):
+        attempt([f"'{name}'", "I64", "I32"], {name: zeros("I64", [3])})
+        attempt([f"'{name}'", "F32", "I32"], {name: zeros("F32", [3])})
+        for shape in [4], [1], [3, 1], []:
+            attempt([f"'{name}'", str(shape).replace(" ", ""), "[3]"], {name: zeros("I32", shape)})
+        for value in least - 1, most + 1, -2**31, 2**31 - 1:
+            attempt([f"'{name}'", str(value), f"{least} to {most}"], {name: integers([0, 1, value])})
+    attempt(["'offsets'", "--offset"], {"offsets": integers([0, 0, 0])}, ["--offset", "3"])
+    for alignment in "top-left", "bottom-right":
+        attempt(["'offsets'", "--causal"], {"offsets": integers([0, 0, 0])}, [f"--causal={alignment}"])
+    for name in tiles:
+        other = {key: tiles[key] for key in tiles if key != name}
+        attempt([f"'{name}'", "missing"], other, sized)
+        attempt([f"'{name}'", "F32", "I32"], {**other, name: ("F32", *tiles[name][1:])}, sized)
+    attempt(["'tiles_count'", "--tiles"], tiles)
+    attempt(["'tiles_count'", "[1,1,3]", "[3 or 1,4 or 1,2]"], {**tiles, "tiles_count": zeros("I32", [1, 1, 3])}, sized)
+    attempt(["'tiles_count'", "[2]"], {**tiles, "tiles_count": zeros("I32", [2])}, sized)
+    attempt(["'tiles_count'", "[2,1,2]"], {**tiles, "tiles_count": zeros("I32", [2, 1, 2])}, sized)
+    attempt(["'tiles_index'", "[1,1,1,2]", "capacity"], {**tiles, "tiles_index": zeros("I32", [1, 1, 1, 2])}, sized)
+    attempt(["'tiles_index'", "[1,1,2]", "capacity"], {**tiles, "tiles_index": zeros("I32", [1, 1, 2])}, sized)
+    for value in -1, 2:
+        attempt(["'tiles_count'", str(value), "0 to 1"], {**tiles, "tiles_count": integers([1, value], [1, 1, 2])}, sized)
+    attempt(["'user'", "--score-mod"], {"user": zeros("U8", [3])})
+    attempt(["--offset-bytes", "user", "16"], {"user": zeros("U8", [3])}, ["--score-mod=score", "--offset-bytes=user=8"])
+    attempt(["--offset-bytes", "sinks"], {"sinks": zeros("F32", [4])}, ["--offset-bytes=sinks=2"])
+    attempt(["--strides", "'sinks'"], {"sinks": floats([1, 2, 3, 4])}, ["--strides=sinks=0,0"])
     if os.path.exists(out):
         fail("a refused run left a file")
 
@@ -194,13 +262,29 @@ def hostile(folder):
     two(["cover"], (0, 4), (4, 7), 8)
     one(["unknown tensor"], name="\x1b[31mred\nline\r")  # shown without its control characters
     one(["unknown tensor"], name="n" * 100000)
-    for options in "--backward", "--frobnicate", "stray", "--causal=x", "--scale 0", "--window 1", " -o x" * 70:
-        content = file_bytes({"__metadata__": {"clattn_options": options}})
-        attempt([], content)
+    for options in (["--backward"], ["--frobnicate"], ["stray"], ["--causal=x"], ["--scale", "0"], ["--window", "1"],
+                    ["-o", "x"], ["-o"], ["--lse"] * 300, [5], [None], [["--lse"]], {}, "--lse", 5, [""],
+                    ["--score-mod="]):
+        attempt([], file_bytes({"__metadata__": {"clattn_options": json.dumps(options)}}))
+    for text in "", "[", "--lse", "--causal --lse", '["--lse"', '["--lse"] x':
+        attempt([], file_bytes({"__metadata__": {"clattn_options": text}}))
     expect(2, ["cannot be opened"], "run", os.path.join(folder, "nowhere"), "-o", out)
     expect(2, [folder], "run", folder, "-o", out)
     if os.path.exists("/dev/null"):
         expect(2, ["/dev/null"], "run", "/dev/null", "-o", out)
+    if os.path.exists(out):
+        fail("a refused run left a file")
+
+
+def texts(folder):
+    """What a compiler says of score_mod and mask_mod, with the text's own lines. Drivers may talk on stderr too."""
+    out = os.path.join(folder, "out.safetensors")
+    for option, text, line in (("--score-mod", "score + nothing", 1), ("--mask-mod", "int x = 1;\nreturn x +\n nothing;", 3)):
+        for command in ["run", GOOD, "-o", out], ["source"]:
+            result = run(*command, option, text, "--path", "cpu")
+            said = [x for x in result.stderr.splitlines() if x.startswith("clattn")]
+            if result.returncode != 2 or len(said) != 1 or f"{option[2:].replace('-', '_')}:{line}:" not in said[0]:
+                fail(f"{command[0]} {option}: status {result.returncode}: {result.stderr[-300:]}")
     if os.path.exists(out):
         fail("a refused run left a file")
 
@@ -226,5 +310,7 @@ with scratch() as place:
     usage(place)
     hostile(place)
     shapes(place)
+    extras(place)
+    texts(place)
     device(place)
 finish("cli_errors")

@@ -96,16 +96,26 @@ def size(shape):
 
 
 def zeros(dtype, shape):
-    return dtype, shape, bytes(size(shape) * (4 if dtype in ("F32", "I32") else 1 if dtype == "U8" else 2))
+    width = {"F32": 4, "I32": 4, "F64": 8, "I64": 8, "U8": 1, "BOOL": 1, "I8": 1}.get(dtype, 2)
+    return dtype, shape, bytes(size(shape) * width)
+
+
+def floats(values, shape=None):
+    return "F32", shape or [len(values)], struct.pack(f"<{len(values)}f", *values)
+
+
+def integers(values, shape=None):
+    return "I32", shape or [len(values)], struct.pack(f"<{len(values)}i", *values)
 
 
 # ---- The reference, over again and independent of the command's own ------------------------------
 
-def attention(q, k, v, offset=None, causal=False, window=None, scale=None, softcap=0, bias=None):
-    """One head: lists of rows. Returns rows of o and lse."""
+def attention(q, k, v, dim_v, offset=None, causal=False, window=None, scale=None, softcap=0, bias=None, slope=0,
+              modify=None, allows=None, sink=-math.inf, base=math.e):
+    """One head of one batch entry, as long as it is: lists of rows. Returns rows of o and lse."""
     out, lse = [], []
     offset = len(k) - len(q) if offset is None else offset
-    scale = scale or 1 / math.sqrt(len(q[0]))
+    scale = scale or 1 / math.sqrt(len(q[0])) if q else 0
     for i, row in enumerate(q):
         scores = {}
         for j, key in enumerate(k):
@@ -114,20 +124,25 @@ def attention(q, k, v, offset=None, causal=False, window=None, scale=None, softc
                 continue
             if window and ((window[0] >= 0 and j < p - window[0]) or (window[1] >= 0 and j > p + window[1])):
                 continue
+            if allows and not allows(i, p, j):
+                continue
             s = scale * sum(a * b for a, b in zip(row, key))
             if softcap:
                 s = softcap * math.tanh(s / softcap)
             if bias:
                 s += bias(i, j)
+            s -= slope * abs(p - j)
+            if modify:
+                s = modify(s, i, p, j)
             if s > -math.inf:
                 scores[j] = s
-        if not scores:
-            out.append([0.0] * len(v[0]) if v else None)
+        top = max([sink, *scores.values()])
+        if top == -math.inf:
+            out.append([0.0] * dim_v)
             lse.append(-math.inf)
             continue
-        top = max(scores.values())
         weights = {j: math.exp(s - top) for j, s in scores.items()}
-        total = sum(weights.values())
-        out.append([sum(w * v[j][c] for j, w in weights.items()) / total for c in range(len(v[0]))])
-        lse.append(top + math.log(total))
+        total = sum(weights.values()) + math.exp(sink - top)
+        out.append([sum(w * v[j][c] for j, w in weights.items()) / total for c in range(dim_v)])
+        lse.append((top + math.log(total)) / math.log(base))
     return out, lse

@@ -6,7 +6,8 @@ import os
 import random
 import sys
 
-from cli_files import attention, decode, encode, fail, finish, need_device, read, run, scratch, write
+from cli_files import (attention, decode, encode, fail, finish, floats, integers, need_device, read, run, scratch,
+                       write, zeros)
 
 DATA = sys.argv[2]
 PATH = "cpu"  # the other one is compared with the reference by `clattn check`
@@ -24,13 +25,22 @@ def rows_of(values, shape, bshd):
     return {(b, h): [at(b, h, i) for i in range(tokens)] for b in range(b_count) for h in range(heads)}
 
 
+def element(values, shape, place):
+    """Of a tensor that is aligned right and repeated where it is 1 long."""
+    index = 0
+    for at, length in zip(place[len(place) - len(shape):], shape):
+        index = index * length + (at if length > 1 else 0)
+    return values[index]
+
+
 def compare(name, folder, dtype="F32", dims=(2, 4, 2, 9, 13, 20, 24), bshd=False, options=(), bias_shape=None,
-            kinds=None, **semantics):
-    """One run of random tensors; dims: B, Hq, Hkv, Nq, Nk, D, Dv."""
+            kinds=None, extra=None, meaning=None, q_lens=None, kv_lens=None, **semantics):
+    """One run of random tensors; dims: B, Hq, Hkv, Nq, Nk, D, Dv. `extra` are further tensors, and `meaning` gives
+    what they are to attention() for a batch entry and a head."""
     b, hq, hkv, nq, nk, d, dv = dims
     kinds = kinds or [dtype] * 3
     rng = random.Random(name)
-    tensors, values = {}, {}
+    tensors, values = dict(extra or {}), {}
 
     def add(tensor, kind, shape):
         raw = encode([rng.gauss(0, 1) for _ in range(math.prod(shape))], kind)
@@ -45,12 +55,21 @@ def compare(name, folder, dtype="F32", dims=(2, 4, 2, 9, 13, 20, 24), bshd=False
     add("v", kinds[2], shape(hkv, nk, dv))
     if bias_shape is not None:
         add("bias", "F32", bias_shape)
+    if q_lens:
+        tensors["q_lens"] = integers(q_lens)
+    if kv_lens:
+        tensors["kv_lens"] = integers(kv_lens)
     source, target = os.path.join(folder, "in.st"), os.path.join(folder, "out.st")
+    case, again = os.path.join(folder, "case.st"), os.path.join(folder, "again.st")
     write(source, tensors)
     layout = ["--layout", "bshd"] if bshd else []
-    result = run("run", source, "-o", target, "--lse", "--path", PATH, *layout, *options)
+    result = run("run", source, "-o", target, "--lse", "--path", PATH, "--save-case", case, *layout, *options,
+                 "--verify")
     if result.returncode != 0:
         return fail(f"{name}: {result.stderr}")
+    result = run("run", case, "-o", again)
+    if result.returncode != 0 or read(target) != read(again):
+        return fail(f"{name}: its saved case: {result.stderr or 'another result'}")
     outputs = read(target)
     q, k, v = (rows_of(values[t], tensors[t][1], bshd) for t in "qkv")
     o_type, o_shape, o_data = outputs["o"]
@@ -61,18 +80,21 @@ def compare(name, folder, dtype="F32", dims=(2, 4, 2, 9, 13, 20, 24), bshd=False
     lse = decode(lse_data, "F32")
     tolerance = {"F32": 2e-5, "F16": 4e-3, "BF16": 3e-2}[o_type]
     for (batch, head), got in o.items():
-        def bias(i, j):
-            full = [1] * (4 - len(bias_shape)) + list(bias_shape)
-            index = 0
-            for place, length in zip((batch, head, i, j), full):
-                index = index * length + (place if length > 1 else 0)
-            return values["bias"][index]
-
+        more = dict(semantics)
+        if bias_shape is not None:
+            more["bias"] = lambda i, j: element(values["bias"], bias_shape, (batch, head, i, j))
+        if meaning:
+            more.update(meaning(batch, head, dict(more)))
         key = (batch, head // (hq // hkv))
-        want, want_lse = attention(q[batch, head], k[key], v[key], bias=bias if bias_shape is not None else None,
-                                   **semantics)
+        rows = q_lens[batch] if q_lens else nq
+        keys = kv_lens[batch] if kv_lens else nk
+        want, want_lse = attention(q[batch, head][:rows], k[key][:keys], v[key][:keys], dv, **more)
         for i in range(nq):
             got_lse = lse[(batch * hq + head) * nq + i]
+            if i >= rows:
+                if got_lse != 0 or any(got[i]):
+                    return fail(f"{name}: row {i} beyond the length {rows}: {got_lse} {got[i][:4]}")
+                continue
             if want_lse[i] == -math.inf:
                 if got_lse != -math.inf or any(got[i]):
                     return fail(f"{name}: row {i} without keys: {got_lse} {got[i][:4]}")
@@ -106,21 +128,124 @@ def results(folder):
     compare("one row", folder, dims=(1, 1, 1, 1, 1, 1, 1))
 
 
+def masks(folder):
+    rng = random.Random("masks")
+    for n, shape in enumerate(([13], [9, 1], [9, 13], [4, 1, 13], [2, 1, 1, 13], [2, 4, 9, 13])):
+        kind, true = ("BOOL", 1) if n % 2 else ("U8", 200)
+        values = [rng.choice([0, true]) for _ in range(math.prod(shape))]
+        compare(f"mask {shape} {kind}", folder, extra={"mask": (kind, shape, bytes(values))},
+                meaning=lambda b, h, _: {"allows": lambda i, p, j: element(values, shape, (b, h, i, j))})
+    values = [0] * 13 + [1] * 13 * 8  # a row that sees nothing
+    allows = {"allows": lambda i, p, j: values[i * 13 + j]}
+    mask = {"mask": ("BOOL", [9, 13], bytes(values))}
+    compare("mask with an empty row", folder, extra=mask, **allows)
+    compare("mask strides", folder, extra=mask, **allows,
+            options=["--strides", "mask=0,0,41,3", "--offset-bytes", "mask=5", "--causal=top-left"], causal=True, offset=0)
+
+
+def by_head(folder):
+    sinks, slopes, scales = [0.5, -2.0, 4.0, -math.inf], [0.5, 0.25, -0.125, 0.0], [1.0, 0.0, -0.5, 2.0]
+    compare("sinks", folder, extra={"sinks": floats(sinks)}, meaning=lambda b, h, _: {"sink": sinks[h]})
+    compare("sinks, rows without keys", folder, extra={"sinks": floats(sinks)}, options=["--window=1,1", "--offset=60"],
+            window=(1, 1), offset=60, meaning=lambda b, h, _: {"sink": sinks[h]})
+    compare("alibi", folder, extra={"alibi_slopes": floats(slopes)}, options=["--causal"], causal=True,
+            meaning=lambda b, h, _: {"slope": slopes[h]})
+    both = slopes + [2 * x for x in slopes]
+    compare("alibi by batch", folder, extra={"alibi_slopes": floats(both, [2, 4])},
+            meaning=lambda b, h, _: {"slope": both[4 * b + h]})
+    compare("standard alibi", folder, options=["--alibi-max-bias=8"], meaning=lambda b, h, _: {"slope": 2.0 ** (-2 * (h + 1))})
+    # Three heads: 2^(-m (h+1) / 2) for two of them, and 2^(-m/4) for the last one.
+    compare("standard alibi, 3 heads", folder, dims=(1, 3, 1, 5, 7, 8, 8), options=["--alibi-max-bias", "4"],
+            meaning=lambda b, h, _: {"slope": [0.25, 0.0625, 0.5][h]})
+    compare("bias head scale", folder, bias_shape=[9, 13], extra={"bias_head_scale": floats(scales)},
+            meaning=lambda b, h, so_far: {"bias": lambda i, j: scales[h] * so_far["bias"](i, j)})
+    compare("base 2", folder, options=["--lse-base", "2"], base=2)
+    compare("base e", folder, options=["--lse-base=e"])
+
+
+def by_entry(folder):
+    dims = (4, 4, 2, 9, 13, 20, 24)
+    q_lens, kv_lens, offsets = [9, 0, 5, 1], [13, 7, 0, 6], [4, 0, -3, 12]
+    compare("kv lens", folder, dims=dims, kv_lens=kv_lens)
+    compare("kv lens, causal", folder, dims=dims, kv_lens=kv_lens, options=["--causal"], causal=True)
+    compare("q lens", folder, dims=dims, q_lens=q_lens, options=["--causal"], causal=True)
+    compare("lens, bshd", folder, "F16", dims=dims, q_lens=q_lens, kv_lens=kv_lens, bshd=True,
+            options=["--causal=top-left"], causal=True, offset=0)
+    compare("offsets", folder, dims=dims, extra={"offsets": integers(offsets)}, options=["--causal"], causal=True,
+            meaning=lambda b, h, _: {"offset": offsets[b]})
+    compare("offsets, lens, window", folder, dims=dims, extra={"offsets": integers(offsets)}, q_lens=q_lens,
+            kv_lens=kv_lens, options=["--window", "3,2"], window=(3, 2), meaning=lambda b, h, _: {"offset": offsets[b]})
+
+
+def key_tiles(folder):
+    # Query tiles of 4 rows, key tiles of 5 keys; an empty list, entries out of order, and -1 and 9, which name none.
+    count, index = [2, 0, 3], [2, 0, 1, 0, 1, 2, 9, -1, 1]
+
+    def listed(i, j):
+        return j // 5 in index[i // 4 * 3:i // 4 * 3 + count[i // 4]]
+
+    compare("tiles", folder, options=["--tiles", "4,5"], allows=lambda i, p, j: listed(i, j),
+            extra={"tiles_count": integers(count, [1, 1, 3]), "tiles_index": integers(index, [1, 1, 3, 3])})
+    heads = [1, 1, 1, 1]
+    which = [0, 1, 2, 0]
+    compare("tiles by head", folder, options=["--tiles=100,5"], meaning=lambda b, h, _: {"allows": lambda i, p, j: j // 5 == which[h]},
+            extra={"tiles_count": integers(heads, [1, 4, 1]), "tiles_index": integers(which, [1, 4, 1, 1])})
+
+
+def mods(folder):
+    compare("score_mod", folder, options=["--score-mod=score * 0.5f - values.y * (float)(key % 3)", "--user-values=0,0.75"],
+            modify=lambda s, i, p, j: s * 0.5 - 0.75 * (j % 3))
+    compare("mask_mod", folder, options=["--mask-mod=(query + key) % 2 == 0"], allows=lambda i, p, j: (i + j) % 2 == 0)
+    table = [0.5, -1.0, 0.25]
+    text = ("/* \"quoted\", 'single', \\backslash, \ttab, \u00e4 */\n"
+            "const __global float *table = (const __global float *)user;\n"
+            "if (key == 4)\n    return -INFINITY;\n"
+            "return score + table[(position + key + batch) % 3] * (float)head_q;")
+    compare("both, with a buffer", folder, extra={"user": floats(table)},
+            options=["--causal", f"--score-mod={text}", "--mask-mod=head_kv == 0 || key != 2"], causal=True,
+            meaning=lambda b, h, _: {"allows": lambda i, p, j: h // 2 == 0 or j != 2, "modify": lambda s, i, p, j:
+                                     -math.inf if j == 4 else s + table[(p + j + b) % 3] * h})
+
+
+def together(folder):
+    rng = random.Random("together")
+    q_lens, kv_lens, offsets = [9, 6], [13, 11], [4, -2]
+    sinks, slopes, scales = [0.5, -2.0, 4.0, -1.0], [0.5, 0.25, -0.125, 0.0], [1.0, 0.0, -0.5, 2.0]
+    mask = [rng.choice([0, 1, 1]) for _ in range(9 * 13)]
+    index = [0, 2, 1, 0]
+    extra = {"mask": ("BOOL", [9, 13], bytes(mask)), "sinks": floats(sinks), "alibi_slopes": floats(slopes),
+             "bias_head_scale": floats(scales), "offsets": integers(offsets),
+             "tiles_count": integers([2, 2], [1, 1, 2]), "tiles_index": integers(index, [1, 1, 2, 2])}
+    compare("together", folder, extra=extra, bias_shape=[4, 1, 13], q_lens=q_lens, kv_lens=kv_lens, softcap=2, base=2,
+            causal=True, window=(7, -1),
+            options=["--softcap=2", "--causal", "--window=7,-1", "--lse-base=2", "--tiles=5,5"],
+            meaning=lambda b, h, so_far: {
+                "sink": sinks[h], "slope": slopes[h], "offset": offsets[b],
+                "bias": lambda i, j: scales[h] * so_far["bias"](i, j),
+                "allows": lambda i, p, j: mask[i * 13 + j] and j // 5 in index[i // 5 * 2:i // 5 * 2 + 2]})
+
+
 def empty(folder):
     source, target = os.path.join(folder, "in.st"), os.path.join(folder, "out.st")
     for b, nq, nk in (0, 3, 4), (1, 0, 4), (2, 3, 0), (0, 0, 0):
-        write(source, {"q": ("F32", [b, 2, nq, 4], bytes(b * 2 * nq * 16)),
-                       "k": ("F32", [b, 1, nk, 4], bytes(b * nk * 16)),
-                       "v": ("F32", [b, 1, nk, 6], bytes(b * nk * 24))})
-        result = run("run", source, "-o", target, "--lse", "--path", PATH)
-        if result.returncode != 0:
-            fail(f"empty {b} {nq} {nk}: {result.stderr}")
-            continue
-        outputs = read(target)
-        if outputs["o"][1] != [b, 2, nq, 6] or any(outputs["o"][2]):
-            fail(f"empty {b} {nq} {nk}: o {outputs['o'][:2]}")
-        if any(x != -math.inf for x in decode(outputs["lse"][2], "F32")):
-            fail(f"empty {b} {nq} {nk}: lse")
+        plain = {"q": zeros("F32", [b, 2, nq, 4]), "k": zeros("F32", [b, 1, nk, 4]), "v": zeros("F32", [b, 1, nk, 6])}
+        tiles = (nq + 1) // 2
+        extra = {"mask": zeros("BOOL", [nq, nk]), "bias": zeros("F32", [b, 1, 1, nk]), "sinks": floats([1.5, -2]),
+                 "bias_head_scale": zeros("F32", [2]), "alibi_slopes": zeros("F32", [b, 2]), "q_lens": integers([nq] * b),
+                 "kv_lens": integers([nk] * b), "offsets": integers([0] * b), "user": zeros("U8", [0]),
+                 "tiles_count": zeros("I32", [1, 1, tiles]), "tiles_index": zeros("I32", [1, 1, tiles, 0])}
+        for tensors, options, lse in ((plain, [], [-math.inf] * 2),
+                                      ({**plain, **extra}, ["--tiles=2,2", "--mask-mod=key < 9"], [1.5, -2])):
+            write(source, tensors)
+            result = run("run", source, "-o", target, "--lse", "--verify", "--path", PATH, *options)
+            if result.returncode != 0:
+                fail(f"empty {b} {nq} {nk}: {result.stderr}")
+                continue
+            outputs = read(target)
+            if outputs["o"][1] != [b, 2, nq, 6] or any(outputs["o"][2]):
+                fail(f"empty {b} {nq} {nk}: o {outputs['o'][:2]}")
+            if decode(outputs["lse"][2], "F32") != [x for x in lse for _ in range(nq)] * b:
+                fail(f"empty {b} {nq} {nk}: lse")
 
 
 def saved_cases(folder):
@@ -183,11 +308,44 @@ def bench(folder):
         fail(f"bench: naive peak {naive['peak_bytes']}")
 
 
+def sparse_bench(folder):
+    target = os.path.join(folder, "bench.json")
+
+    def measure(*options):
+        result = run("bench", "--shape", "1,2,1,300,500,16", "--path", PATH, "--repeat", "1", "--json", target, *options)
+        if result.returncode != 0:
+            fail(f"bench {options}: {result.stderr}")
+            return {"flops": 0, "features": []}
+        with open(target) as file:
+            return json.load(file)["results"][0]
+
+    def pairs(seen):
+        return sum(1 for i in range(300) for j in range(500) if seen(i + 200, j))
+
+    full = measure()
+    if full["flops"] != 2 * 2 * 300 * 500 * 32 or full["features"]:
+        fail(f"bench: {full['flops']} {full['features']}")
+    window = measure("--window", "100,-1", "--causal")
+    if window["flops"] != 2 * 2 * 32 * pairs(lambda p, j: p - 100 <= j <= p) or window["features"] != ["causal", "window"]:
+        fail(f"bench --window: {window['flops']} {window['features']}")
+    if measure("--block-sparse", "1")["flops"] != full["flops"]:
+        fail("bench --block-sparse 1: something is missing")
+    half = measure("--block-sparse", "0.5", "--causal")
+    if not 0.3 < half["flops"] / measure("--causal")["flops"] < 0.8 or half["features"] != ["causal", "key-tiles"]:
+        fail(f"bench --block-sparse 0.5: {half['flops']} {half['features']}")
+
+
 def source():
     result = run("source", "--path", PATH, "--dtype", "f16", "--head-dim", "80", "--bias", "--causal")
     lines = result.stdout.splitlines()
     if result.returncode != 0 or not lines or not lines[0].startswith("// options: ") or "__kernel" not in result.stdout:
         fail(f"source: {result.stderr} {lines[:1]}")
+    everything = ["--" + name for name in (
+        "causal", "window", "softcap", "bias=f16", "bias-head-scale", "mask", "alibi", "sinks", "q-lens", "kv-lens",
+        "q-offsets", "key-tiles", "lse", "lse-base-2", "score-mod=score * 0.123f", "mask-mod=key != 456")]
+    result = run("source", "--path", PATH, *everything)
+    if result.returncode != 0 or "0.123f" not in result.stdout or "key != 456" not in result.stdout:
+        fail(f"source {everything}: {result.stderr}")
 
 
 def info():
@@ -205,9 +363,16 @@ if run("source", "--path", PATH).returncode == 2:
     sys.exit(77)
 with scratch() as place:
     results(place)
+    masks(place)
+    by_head(place)
+    by_entry(place)
+    key_tiles(place)
+    mods(place)
+    together(place)
     empty(place)
     saved_cases(place)
     bench(place)
+    sparse_bench(place)
 source()
 info()
 finish("cli_run")

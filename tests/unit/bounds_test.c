@@ -127,12 +127,61 @@ static void test_at_the_limits(void **state)
 #undef EACH
 }
 
+/* make_sequence against the definition in 64 bits that nothing here can overflow. */
+static int sees_by_rule(int64_t row, int64_t key, int64_t kv_len, int64_t offset, int64_t left, int64_t right)
+{
+    const int64_t position = row + offset;
+    return key >= 0 && key < kv_len && (left < 0 || key >= position - left) &&
+           (right < 0 || key <= position + right);
+}
+
+static void check_sequence(int q_len, int kv_len, int mode, int64_t explicit_offset, int64_t left,
+                           int64_t right)
+{
+    const sequence s = make_sequence(q_len, kv_len, mode, explicit_offset, left, right);
+    const int64_t offset = mode == CLATTN_POSITION_BOTTOM_RIGHT ? (int64_t)kv_len - q_len
+                           : mode == CLATTN_POSITION_TOP_LEFT   ? 0
+                                                                : explicit_offset;
+    assert_int_equal(s.q_len, q_len);
+    assert_int_equal(s.kv_len, kv_len);
+    if (offset >= -LIMIT && offset <= LIMIT)
+        assert_int_equal(s.offset, offset);
+    const int rows[] = {0, 1, q_len / 2, q_len - 1};
+    for (int r = 0; r < 4; r++) {
+        const key_range keys = keys_of_row(rows[r], s.kv_len, s.band_begin, s.band_end);
+        const int64_t around[] = {
+            0,          1,     2, 5, rows[r] + offset - left, rows[r] + offset, rows[r] + offset + right,
+            kv_len - 1, kv_len};
+        for (size_t n = 0; rows[r] >= 0 && rows[r] < q_len && n < sizeof around / sizeof *around; n++)
+            for (int64_t key = around[n] - 1; key <= around[n] + 1; key++)
+                assert_int_equal(key >= keys.begin && key < keys.end,
+                                 sees_by_rule(rows[r], key, kv_len, offset, left, right));
+    }
+}
+
+static void test_make_sequence(void **state)
+{
+    static const int lengths[] = {0, 1, 2, 5, LIMIT - 1, LIMIT};
+    static const int64_t offsets[] = {0, 1, -1, 3, -4, LIMIT, -LIMIT, (int64_t)1 << 40, -((int64_t)1 << 40)};
+    static const int64_t sides[] = {-1, 0, 1, 4, LIMIT, (int64_t)1 << 40};
+    (void)state;
+    assert_int_equal(POSITION_BOTTOM_RIGHT, CLATTN_POSITION_BOTTOM_RIGHT);
+    assert_int_equal(POSITION_TOP_LEFT, CLATTN_POSITION_TOP_LEFT);
+    assert_int_equal(POSITION_EXPLICIT, CLATTN_POSITION_EXPLICIT);
+    for (int q = 0; q < 6; q++)
+        for (int kv = 0; kv < 6; kv++)
+            for (int mode = 0; mode < 3; mode++)
+                for (int o = 0; o < 9; o++)
+                    for (int l = 0; l < 6; l++)
+                        for (int r = 0; r < 6; r++)
+                            check_sequence(lengths[q], lengths[kv], mode, offsets[o], sides[l], sides[r]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_keys_of_row),
-        cmocka_unit_test(test_keys_of_rows),
-        cmocka_unit_test(test_tile_is_full),
+        cmocka_unit_test(test_keys_of_row),   cmocka_unit_test(test_keys_of_rows),
+        cmocka_unit_test(test_tile_is_full),  cmocka_unit_test(test_make_sequence),
         cmocka_unit_test(test_at_the_limits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,229 @@
+/* check_grid.c: the tables behind `clattn check`. */
+#include "check_grid.h"
+
+#include "clattn.h"
+
+enum { F32 = CLATTN_DTYPE_F32, F16 = CLATTN_DTYPE_F16, BF16 = CLATTN_DTYPE_BF16 };
+
+/* ---- Groups -------------------------------------------------------------------------------------
+ */
+
+#define ALL(type)              \
+    {                          \
+        type, type, type, type \
+    }
+
+/* Head dims of one class (up to 32, 64, 96, 128, ...) share a program. */
+const check_group check_groups[] = {
+    {ALL(F32), 64, 64, 0, 0, 0, 1},
+    {ALL(F16), 24, 24, 1, F32, 0, 1},
+    {ALL(BF16), 20, 20, 0, 0, 0, 1},
+    {ALL(F32), 20, 20, 1, F32, 2, 1},
+    {ALL(F16), 40, 40, 1, F32, 0, 0},
+    {ALL(BF16), 96, 96, 0, 0, 0, 0},
+    {ALL(F32), 1, 1, 0, 0, 0, 0},
+    {ALL(F32), 8, 8, 0, 0, 0, 0},
+    {ALL(F32), 59, 59, 0, 0, 0, 0},
+    {ALL(F32), 80, 80, 0, 0, 0, 0},
+    {ALL(F32), 96, 96, 0, 0, 0, 0},
+    {ALL(F32), 111, 111, 0, 0, 0, 0},
+    {ALL(F32), 128, 128, 0, 0, 0, 0},
+    {ALL(F32), 192, 192, 0, 0, 0, 0},
+    {ALL(F32), 256, 256, 0, 0, 0, 0},
+    {ALL(F16), 8, 8, 0, 0, 0, 0},
+    {ALL(F16), 59, 59, 0, 0, 0, 0},
+    {ALL(F16), 64, 64, 0, 0, 0, 0},
+    {ALL(F16), 80, 80, 0, 0, 0, 0},
+    {ALL(F16), 128, 128, 0, 0, 0, 0},
+    {ALL(F16), 256, 256, 0, 0, 0, 0},
+    {ALL(BF16), 40, 40, 0, 0, 0, 0},
+    {ALL(BF16), 64, 64, 0, 0, 0, 0},
+    {ALL(BF16), 111, 111, 0, 0, 0, 0},
+    {ALL(BF16), 128, 128, 0, 0, 0, 0},
+    {ALL(BF16), 192, 192, 0, 0, 0, 0},
+    {ALL(F32), 64, 64, 1, F32, 0, 0},
+    {ALL(F32), 111, 111, 1, F16, 0, 0},
+    {ALL(F32), 256, 256, 1, F32, 0, 0},
+    {ALL(F16), 64, 64, 1, F16, 0, 0},
+    {ALL(F16), 128, 128, 1, F16, 0, 0},
+    {ALL(BF16), 64, 64, 1, BF16, 0, 0},
+    {ALL(BF16), 128, 128, 1, F32, 0, 0},
+    {ALL(F32), 192, 128, 0, 0, 0, 0},
+    {ALL(F16), 192, 128, 0, 0, 0, 0},
+    {ALL(F32), 64, 160, 0, 0, 0, 0},
+    {ALL(F32), 512, 512, 0, 0, 0, 0},
+    {ALL(F16), 576, 512, 0, 0, 0, 0},
+    {ALL(F32), 576, 512, 1, F32, 0, 0},
+    {{F32, F16, BF16, F32}, 64, 64, 0, 0, 0, 0},
+    {{F16, BF16, F32, BF16}, 80, 80, 1, BF16, 0, 0},
+    {{BF16, F32, F16, F16}, 128, 128, 0, 0, 0, 0},
+    {{F16, F16, F16, F32}, 64, 64, 0, 0, 0, 0},
+    {ALL(F32), 64, 64, 1, F32, 1, 0},
+    {ALL(F16), 64, 64, 1, F16, 2, 0},
+    {ALL(BF16), 40, 40, 1, F32, 1, 0},
+    {ALL(F32), 192, 128, 1, F32, 2, 0},
+};
+
+const int num_check_groups = (int)(sizeof check_groups / sizeof check_groups[0]);
+
+/* ---- Variants ----------------------------------------------------------------------------------- */
+
+static const check_variant lean_variants[] = {
+    {"plain", "", 0, 0, 0},
+    {"causal", "--causal", 0, 0, 0},
+    {"causal top-left", "--causal=top-left --lse", 0, 0, 0},
+    {"window", "--window=7,3 --lse", 0, 0, 0},
+    {"left window, causal", "--causal --window=13,-1", 0, 0, 0},
+    {"right window", "--window=-1,0 --lse", 0, 0, 0},
+    {"offset", "--causal --offset=5 --lse", 0, 0, 0},
+    {"negative offset", "--causal --offset=-9 --lse", 0, 0, 0},
+    {"window beyond all keys", "--window=2,2 --offset=100000 --lse", 0, 0, 0},
+    {"negative scale", "--scale=-0.37 --lse", 0, 0, 0},
+    {"large scores", "--scale=9 --lse", 0, 0, 0},
+    {"bshd", "--layout=bshd --causal --lse", 0, 0, 0},
+    {"strided", "--lse", STRIDED, 0, 0},
+    {"strided bshd, window", "--layout=bshd --window=20,20", STRIDED, 0, 0},
+    {"causal top-left, left window", "--causal=top-left --window=9,-1 --lse", 0, 0, 0},
+    {"NaN in the last key", "--causal --lse", NAN_LAST_KEY, 0, 0},
+    {"infinite keys", "--lse", INF_KEYS, 0, 0},
+    {"ties", "--lse", TIES, 0, 0},
+    {"kv lens", "--lse", KV_LENS, 0, 0},
+    {"kv lens, causal", "--causal --lse", KV_LENS, 0, 0},
+    {"q lens", "--lse", Q_LENS, 0, 0},
+    {"lens, causal, bshd", "--causal --lse --layout=bshd", Q_LENS | KV_LENS, 0, 0},
+    {"lens, window top-left, strided", "--causal=top-left --window=17,4", Q_LENS | KV_LENS | STRIDED, 0, 0},
+    {"offsets, causal", "--causal --lse", OFFSETS, 0, 0},
+    {"offsets, lens, window", "--window=11,2 --lse", OFFSETS | Q_LENS | KV_LENS, 0, 0},
+    {"sinks", "--lse", SINKS, 0, 0},
+    {"sinks, empty rows", "--causal --offset=-20 --lse", SINKS | SINKS_NONE, 0, 0},
+    {"sinks, lens, strided", "--causal --lse", SINKS | Q_LENS | KV_LENS | STRIDED, 0, 0},
+    {"base 2", "--lse --lse-base=2 --window=30,30", 0, 0, 0},
+    {"base 2, sinks, empty rows", "--lse --lse-base=2 --causal=top-left", SINKS | KV_LENS, 0, 0},
+};
+
+static const check_variant full_variants[] = {
+    {"softcap", "--softcap=2 --lse", 0, 0, 0},
+    {"softcap, causal, window", "--softcap=0.5 --causal --window=31,-1 --scale=1", 0, 0, 0},
+    {"softcap, causal top-left", "--causal=top-left --softcap=1 --lse", 0, 0, 0},
+    {"bias", "--lse", BIAS, 15, 0},
+    {"bias by key", "--lse --causal", BIAS, 8, 0},
+    {"bias by row", "--lse", BIAS, 4, 0},
+    {"bias by head", "--window=10,10", BIAS, 2, 0},
+    {"bias by batch and key", "--lse", BIAS, 9, 0},
+    {"bias, softcap, scale", "--softcap=3 --scale=-0.5 --lse", BIAS, 14, 0},
+    {"bias of -inf", "--lse", BIAS | BIAS_FORBIDS, 12, 0},
+    {"bias of -inf by key", "--lse", BIAS | BIAS_FORBIDS, 8, 0},
+    {"bias of -inf, causal", "--causal=top-left", BIAS | BIAS_FORBIDS, 15, 0},
+    {"bias at the lowest", "--lse", BIAS | BIAS_LOWEST, 12, 0},
+    {"bias, strided", "--lse --layout=bshd", BIAS | STRIDED, 15, 0},
+    {"bias, infinite keys", "--lse", BIAS | INF_KEYS, 8, 0},
+    {"bias, head scale", "--lse --lse-base=2", BIAS | HEAD_SCALE, 14, 0},
+    {"bias of -inf, head scale", "--lse", BIAS | BIAS_FORBIDS | HEAD_SCALE, 12, 0},
+    {"bias, lens", "--lse", BIAS | Q_LENS | KV_LENS, 15, 0},
+    {"mask", "--lse", MASK, 0, 15},
+    {"mask by key", "--lse", MASK | MASK_HIDES, 0, 8},
+    {"mask by row", "--causal", MASK, 0, 4},
+    {"mask by head", "--lse", MASK, 0, 2},
+    {"mask by batch and key", "--lse --causal", MASK | MASK_HIDES, 0, 9},
+    {"mask, empty row, hidden keys", "--lse", MASK | MASK_EMPTY_ROW | MASK_HIDES, 0, 12},
+    {"mask in blocks", "--lse", MASK | MASK_BLOCKS, 0, 12},
+    {"mask in blocks, window", "--window=50,20 --lse", MASK | MASK_BLOCKS | MASK_HIDES, 0, 14},
+    {"mask, strided", "--layout=bshd --lse", MASK | MASK_HIDES | STRIDED, 0, 15},
+    {"alibi", "--lse", ALIBI, 0, 0},
+    {"standard alibi, causal", "--causal --alibi-max-bias=8 --lse", 0, 0, 0},
+    {"alibi by batch, offsets", "--window=40,5 --lse", ALIBI | ALIBI_BATCH | OFFSETS, 0, 0},
+    {"alibi far away", "--offset=3000 --lse", ALIBI, 0, 0},
+    {"alibi, lens, softcap", "--softcap=4 --lse", ALIBI | Q_LENS | KV_LENS, 0, 0},
+    {"tiles of 16 x 16", "--tiles=16,16 --lse", TILES, 0, 0},
+    {"tiles of 64 x 32, causal", "--tiles=64,32 --causal", TILES | TILES_WILD, 0, 0},
+    {"tiles of 7 x 5", "--tiles=7,5 --lse", TILES | TILES_WILD, 0, 0},
+    {"tiles of 128 x 128, lens", "--tiles=128,128 --lse", TILES | TILES_WILD | Q_LENS | KV_LENS, 0, 0},
+    {"one tile, strided", "--tiles=1000,1000 --lse", TILES | STRIDED, 0, 0},
+    {"softcap, sinks, empty rows", "--softcap=2 --lse --window=2,2 --offset=100000", SINKS, 0, 0},
+    {"mask, sinks", "--lse", MASK | MASK_EMPTY_ROW | SINKS | SINKS_NONE, 0, 12},
+    {"mask, bias, softcap, alibi, sinks, lens", "--softcap=3 --lse",
+     MASK | BIAS | BIAS_FORBIDS | ALIBI | SINKS | Q_LENS | KV_LENS, 12, 13},
+    {"everything", "--softcap=3 --causal --window=60,-1 --lse --lse-base=2 --tiles=32,16",
+     MASK | MASK_HIDES | BIAS | BIAS_FORBIDS | HEAD_SCALE | ALIBI | ALIBI_BATCH | SINKS | Q_LENS | KV_LENS |
+         OFFSETS | TILES | TILES_WILD | STRIDED,
+     15, 9},
+};
+
+/* With check_group.mod. */
+static const check_variant mod_variants[] = {
+    {"mods", "--lse", 0, 0, 0},
+    {"mods, causal, lens", "--causal --lse", Q_LENS | KV_LENS, 0, 0},
+    {"mods, offsets, sinks, strided", "--window=70,9 --lse --lse-base=2", OFFSETS | SINKS | STRIDED, 0, 0},
+    {"mods, bias, softcap", "--softcap=3 --lse", BIAS | BIAS_FORBIDS, 12, 0},
+    {"mods, mask, tiles", "--lse --tiles=32,32", MASK | MASK_HIDES | TILES | TILES_WILD, 0, 12},
+    {"mods, everything", "--softcap=3 --causal --window=60,-1 --lse --tiles=16,32",
+     MASK | BIAS | HEAD_SCALE | ALIBI | SINKS | Q_LENS | KV_LENS | OFFSETS | TILES, 14, 9},
+};
+
+#define COUNT(array) ((int)(sizeof(array) / sizeof(array)[0]))
+
+static const check_variant *variants_of(const check_group *group, int *count)
+{
+    *count = group->mod ? COUNT(mod_variants) : group->full ? COUNT(full_variants) : COUNT(lean_variants);
+    return group->mod ? mod_variants : group->full ? full_variants : lean_variants;
+}
+
+enum { LENGTHS_QUICK = 2, LENGTHS_FULL = 6 }; /* for each variant */
+
+static int cases_per_variant(int quick) { return quick ? LENGTHS_QUICK : LENGTHS_FULL; }
+
+int check_case_count(const check_group *group, int quick)
+{
+    int count;
+    variants_of(group, &count);
+    return count * cases_per_variant(quick);
+}
+
+const check_variant *check_variant_of(const check_group *group, int quick, int index)
+{
+    int count;
+    return &variants_of(group, &count)[index / cases_per_variant(quick)];
+}
+
+/* ---- Sizes -------------------------------------------------------------------------------------- */
+
+typedef struct lengths {
+    int q, kv;
+} lengths;
+
+/* One below, at and above the tile sizes that the paths use; more queries than keys; nothing at
+ * all. */
+static const lengths all_lengths[] = {
+    {33, 65}, {64, 64},   {63, 129}, {130, 47},  {1, 77},    {1, 1},   {48, 49},   {47, 48},
+    {5, 0},   {127, 128}, {65, 63},  {113, 203}, {128, 129}, {0, 5},   {129, 127}, {200, 100},
+    {1, 500}, {64, 65},   {17, 300}, {96, 95},   {31, 32},   {2, 191}, {255, 256},
+};
+
+typedef struct heads {
+    int batch, q, kv;
+} heads;
+
+static const heads all_heads[] = {{2, 4, 2}, {1, 1, 1}, {1, 3, 1}, {2, 2, 2}, {1, 4, 4}};
+
+check_sizes check_sizes_of(const check_group *group, int quick, int index)
+{
+    const int per_variant = cases_per_variant(quick);
+    const check_variant *v = check_variant_of(group, quick, index);
+    /* 7 and the number of lengths have no common divisor: neighbouring variants meet different
+     * lengths. */
+    const lengths *n = &all_lengths[(index / per_variant * 7 + index % per_variant * 4 + group->head_dim_qk) %
+                                    COUNT(all_lengths)];
+    const heads *h = &all_heads[index % COUNT(all_heads)];
+    check_sizes s = {h->batch, h->q, h->kv, n->q, n->kv};
+    const int several =
+        (v->flags & (Q_LENS | KV_LENS | OFFSETS)) != 0; /* entries, to differ from each other */
+    if (several)
+        s.batch = 4;
+    /* The reference takes about 4 ns for each product: keep it below some 20 ms. */
+    if (s.batch * s.heads_q * s.q_len * s.kv_len * group->head_dim_qk > 4000000) {
+        s.batch = several ? 3 : 1;
+        s.heads_q = several ? 1 : 2;
+        s.heads_kv = 1;
+    }
+    return s;
+}

@@ -1,0 +1,66 @@
+/* check_grid.h: what `clattn check` runs: groups that share a compiled program, in each the variants of a
+ * call, and lengths. */
+#ifndef CLATTN_CHECK_GRID_H
+#define CLATTN_CHECK_GRID_H
+
+#include "check_mods.h"
+
+/* What one program serves. */
+typedef struct check_group {
+    int32_t dtype[4]; /* q, k, v, o */
+    int32_t head_dim_qk, head_dim_v;
+    int full;           /* everything that works score by score */
+    int32_t dtype_bias; /* with full */
+    int mod;            /* with full; n: check_mods[n - 1]; 0: none */
+    int quick;          /* part of --quick */
+} check_group;
+
+extern const check_group check_groups[];
+extern const int num_check_groups;
+
+enum {
+    STRIDED = 0x1,          /* gaps between rows, heads and batches; odd offsets */
+    BIAS = 0x2,             /* of the shape that `bias_axes` names */
+    BIAS_FORBIDS = 0x4,     /* a third of the bias is -inf, and so is one whole row */
+    BIAS_LOWEST = 0x8,      /* one row is filled with the type's most negative number */
+    NAN_LAST_KEY = 0x10,    /* NaN in k at the last key: forbidden to all rows but those that see it */
+    INF_KEYS = 0x20,        /* -inf in k, so that q.k is -inf for some keys */
+    TIES = 0x40,            /* all keys alike: every weight the same */
+    HEAD_SCALE = 0x80,      /* a factor of the bias for each head, 0 for the first */
+    MASK = 0x100,           /* of the shape that `mask_axes` names; half of it allows */
+    MASK_EMPTY_ROW = 0x200, /* one row allows nothing */
+    MASK_HIDES = 0x400,     /* every third key is forbidden to all */
+    MASK_BLOCKS = 0x800,    /* whole blocks of 32 x 32 allow or forbid, like a chessboard */
+    ALIBI = 0x1000,         /* slopes for each head, one of them negative */
+    ALIBI_BATCH = 0x2000,   /* and for each batch entry */
+    SINKS = 0x4000,
+    SINKS_NONE = 0x8000, /* the first head's is -inf */
+    Q_LENS = 0x10000,    /* lengths of every kind, 0 among them */
+    KV_LENS = 0x20000,
+    OFFSETS = 0x40000,
+    TILES = 0x80000,      /* random lists, some empty; the options say how large tiles are */
+    TILES_WILD = 0x100000 /* in any order, with entries that name no tile and such as come twice */
+};
+
+typedef struct check_variant {
+    const char *name;
+    const char *options; /* as on the command line, without blanks inside a word */
+    unsigned flags;
+    unsigned bias_axes; /* bit 0: batch, 1: head, 2: row, 3: key; the others are repeated */
+    unsigned mask_axes;
+} check_variant;
+
+/* How many cases a group has. */
+int check_case_count(const check_group *group, int quick);
+
+/* The variant of case number `index`. */
+const check_variant *check_variant_of(const check_group *group, int quick, int index);
+
+typedef struct check_sizes {
+    int64_t batch, heads_q, heads_kv, q_len, kv_len;
+} check_sizes;
+
+/* The sizes of case number `index`. */
+check_sizes check_sizes_of(const check_group *group, int quick, int index);
+
+#endif
