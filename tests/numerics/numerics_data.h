@@ -30,7 +30,7 @@ typedef struct call_data {
     tensor_view view[TENSORS];   /* buffer NULL: the tensor takes no part */
     byte_buffer buffer[TENSORS]; /* q, k and v interleaved: all in that of q */
     mods_state mods;
-    int32_t *packed; /* [3][batch]: q_lens, kv_lens, q_offsets as the reference wants them; owned */
+    int32_t *packed;       /* [3][batch]: q_lens, kv_lens, q_offsets as the reference wants them; owned */
     int workspace_overrun; /* the last run wrote beside the workspace it was given */
 } call_data;
 

@@ -50,15 +50,15 @@ typedef struct call_spec {
     tensor_layout layout_in, layout_o, layout_lse;
     int bias_axes; /* BIAS_* */
     bias_values bias_values;
-    int mask_axes;                         /* likewise */
-    int mask_percent;                      /* of the mask that is true */
-    int64_t mask_block;                    /* rows and keys that are alike; 1: each for itself */
-    int32_t tile_rows, tile_keys;          /* with KEY_TILES */
-    int tiles_percent;                     /* of them that are listed */
-    int64_t tiles_slack;                   /* entries that lists may have beyond the number of tiles */
-    int plain_sinks;                       /* finite, and about as large as scores */
-    score_mod score_mod;                   /* SCORE_MOD_*; 0: none */
-    mask_mod mask_mod;                     /* likewise */
+    int mask_axes;                /* likewise */
+    int mask_percent;             /* of the mask that is true */
+    int64_t mask_block;           /* rows and keys that are alike; 1: each for itself */
+    int32_t tile_rows, tile_keys; /* with KEY_TILES */
+    int tiles_percent;            /* of them that are listed */
+    int64_t tiles_slack;          /* entries that lists may have beyond the number of tiles */
+    int plain_sinks;              /* finite, and about as large as scores */
+    score_mod score_mod;          /* SCORE_MOD_*; 0: none */
+    mask_mod mask_mod;            /* likewise */
     float user_values[4];
     workspace_choice workspace;
     unread_values unread;

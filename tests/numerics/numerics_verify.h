@@ -30,8 +30,8 @@
 enum { VERDICT_CHARS = 320 };
 
 typedef struct verdict {
-    char fault[VERDICT_CHARS]; /* empty: all is right */
-    double worst_o, worst_lse; /* error / tolerance; at most 1 if all is right */
+    char fault[VERDICT_CHARS];         /* empty: all is right */
+    double worst_o, worst_lse;         /* error / tolerance; at most 1 if all is right */
     double tolerance_o, tolerance_lse; /* of plain rows: two right results differ by twice that at most */
 } verdict;
 

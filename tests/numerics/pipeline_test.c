@@ -312,12 +312,16 @@ static clattn_plan *hold_program(const program_choice *program, uint64_t seed, i
 }
 
 /* Cases on one program: enough to be worth its compilation, and no more than 60 programs on a path. */
-static int cases_per_program(int cases) { return cases > 60 * 25 ? (cases + 59) / 60 : 25; }
+static int cases_per_program(int32_t path, int cases)
+{
+    const int least = path == CLATTN_PATH_CPU ? 25 : 50;
+    return cases > 60 * least ? (cases + 59) / 60 : least;
+}
 
 static void run_path(tally *sum, int32_t path, uint64_t seed, int cases)
 {
     enum { SHOWN = 10 };
-    const int share = cases_per_program(cases);
+    const int share = cases_per_program(path, cases);
     for (int first = 1; first <= cases; first += share) {
         if (options.only_case != 0 && (options.only_case < first || options.only_case >= first + share))
             continue;
