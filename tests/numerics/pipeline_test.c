@@ -311,11 +311,13 @@ static clattn_plan *hold_program(const program_choice *program, uint64_t seed, i
     return clattn_plan_create(&plan, device.context, &desc) == CLATTN_SUCCESS ? plan : NULL;
 }
 
-/* Cases on one program: enough to be worth its compilation, and no more than 60 programs on a path. */
+/* Cases on one program: enough to be worth its compilation, which takes long on the portable path; and not
+ * too many programs in long runs. */
 static int cases_per_program(int32_t path, int cases)
 {
     const int least = path == CLATTN_PATH_CPU ? 25 : 50;
-    return cases > 60 * least ? (cases + 59) / 60 : least;
+    const int programs = path == CLATTN_PATH_CPU ? 60 : 24;
+    return cases > programs * least ? (cases + programs - 1) / programs : least;
 }
 
 static void run_path(tally *sum, int32_t path, uint64_t seed, int cases)
