@@ -90,13 +90,14 @@ INLINE int_v lane_numbers(void)
     return numbers.v;
 }
 
-// 2^x for x <= 0 with relative error 2.2e-7, 0 below -127, NaN for NaN. x = n + f, |f| <= 1/2: the magic
+// 2^x for x <= 0 with relative error 2.2e-7, 0 below -96, NaN for NaN. (Weights that small change no sum, but
+// their products with V would be denormal, which processors are slow with.) x = n + f, |f| <= 1/2: the magic
 // sum's lowest bits are n + 127, which a shift makes the exponent of 2^n.
 INLINE float_v exp2_of_negative(float_v x)
 {
     const float_v magic = 12583039.0f; // 1.5 * 2^23 + 127
     union { float_v number; int_v bits; } sum;
-    x = larger(x, (float_v)(-127.0f));
+    x = x < (float_v)(-96.0f) ? (float_v)(-127.0f) : x;
     sum.number = x + magic;
     const float_v f = x - (sum.number - magic);
     sum.bits = sum.bits << 23;
@@ -361,9 +362,11 @@ INLINE void finish_scores(float_v (*scores)[PANEL_VECTORS], float_v new_max[PANE
         bias_scores(scores, panel, block, keys, at);
     if (a->has_alibi) {
         const float slope = at->in->alibi_slopes[number_at(&a->alibi_slopes, at->batch, at->head)];
-        FOR_EACH_SCORE(keys, j, v)
-            scores[j][v] =
-                add_alibi(scores[j][v], rows_of(panel, v) + (at->seq.offset - block - j), slope);
+        const float_v lanes = PASTE(convert_, SCORE_T)(lane_numbers());
+        FOR_EACH_SCORE(keys, j, v) {
+            const int first = panel->first_row + v * VECTOR_WIDTH + at->seq.offset - (block + j);
+            scores[j][v] = add_alibi(scores[j][v], (float)first + lanes, slope);
+        }
     }
     if (HAS_SCORE_MOD || HAS_MASK_MOD)
         apply_mods(scores, panel, block, keys, class, at);
@@ -371,12 +374,16 @@ INLINE void finish_scores(float_v (*scores)[PANEL_VECTORS], float_v new_max[PANE
         mask_scores(scores, panel, block, keys, at);
     if (a->has_key_tiles && class != TILE_FULL)
         drop_unlisted_tiles(scores, panel, block, keys, at);
-    if (!tile_is_full(panel->first_row, panel->last_row, block + keys.begin, block + keys.end - 1,
+    const int has_all_rows = panel->last_row == panel->first_row + PANEL_ROWS - 1;
+    if (!has_all_rows ||
+        !tile_is_full(panel->first_row, panel->last_row, block + keys.begin, block + keys.end - 1,
                       at->seq.kv_len, at->seq.band_begin, at->seq.band_end))
         FOR_EACH_SCORE(keys, j, v) {
-            const int_v ahead = block + j - rows_of(panel, v);
-            scores[j][v] = ahead >= at->seq.band_begin && ahead < at->seq.band_end ? scores[j][v]
-                                                                                  : (float_v)(-INFINITY);
+            const int_v row = rows_of(panel, v);
+            const int_v ahead = block + j - row;
+            const int_v seen = ahead >= at->seq.band_begin && ahead < at->seq.band_end &&
+                                  row <= panel->last_row; // other rows must not make a key count as seen
+            scores[j][v] = seen ? scores[j][v] : (float_v)(-INFINITY);
         }
     FOR_EACH_SCORE(keys, j, v) {
         scores[j][v] = settle_score(scores[j][v]);

@@ -629,7 +629,7 @@ inlined void finish_row(float s[KEYS], const worker *w, int row, int first_key, 
         const float slope = in->alibi_slopes[number_at(&a->alibi_slopes, w->batch, w->head)];
 #pragma unroll
         for (int n = 0; n < KEYS; n++)
-            s[n] = add_alibi(s[n], row + w->seq.offset - key[n], slope);
+            s[n] = add_alibi(s[n], (float)(row + w->seq.offset - key[n]), slope);
     }
     if (HAS_SCORE_MOD)
 #pragma unroll

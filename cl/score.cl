@@ -53,9 +53,9 @@ static inline SCORE_T add_bias(SCORE_T score, SCORE_T bias, float head_scale)
 }
 
 // distance: the row's position minus the key.
-static inline SCORE_T add_alibi(SCORE_T score, SCORE_INT_T distance, float slope)
+static inline SCORE_T add_alibi(SCORE_T score, SCORE_T distance, float slope)
 {
-    return score - slope * fabs(PASTE(convert_, SCORE_T)(distance));
+    return score - slope * (distance < (SCORE_T)(0.0f) ? -distance : distance);
 }
 
 // ---- The caller's functions -----------------------------------------------------------------------------

@@ -65,6 +65,14 @@ static inline int class_by_list(const map_entry *e, const attention_buffers *in,
     return TILE_EMPTY;
 }
 
+// Eight bytes of a mask at once.
+static inline int seen_in_bytes(ulong bytes)
+{
+    // A borrow reaches the highest bit of a byte that was 0; bytes that had that bit do not count.
+    const ulong zeros = (bytes - 0x0101010101010101ul) & ~bytes & 0x8080808080808080ul;
+    return (bytes != 0 ? SOME_ALLOWED : 0) | (zeros != 0 ? SOME_FORBIDDEN : 0);
+}
+
 static inline int class_by_mask(const map_entry *e, const attention_buffers *in, const attention_args *a)
 {
     const __global uchar *row =
@@ -73,10 +81,8 @@ static inline int class_by_mask(const map_entry *e, const attention_buffers *in,
     for (int i = e->first_row; i <= e->last_row && seen != MIXED; i++, row += a->mask.token) {
         int j = e->first_key;
         if (a->mask_key == 1)
-            for (; j + 15 <= e->last_key; j += 16) {
-                const char16 allowed = vload16(0, row + j) != (uchar16)(0);
-                seen |= (any(allowed) ? SOME_ALLOWED : 0) | (all(allowed) ? 0 : SOME_FORBIDDEN);
-            }
+            for (; j + 7 <= e->last_key; j += 8)
+                seen |= seen_in_bytes(as_ulong(vload8(0, row + j)));
         for (; j <= e->last_key; j++)
             seen |= row[j * a->mask_key] != 0 ? SOME_ALLOWED : SOME_FORBIDDEN;
     }

@@ -5,7 +5,9 @@
 
 First `clattn check` must pass on the device; then every row is timed. TFLOP/s count 4*B*H*N*N*D, half of it
 when causal, on [B, H, N, D] contiguous tensors with H*D = 2048 and B*N = 16384. Without PyTorch, or
-without CUDA under it, its columns stay empty. Nothing about the GPU's settings is touched.
+without CUDA under it, its columns stay empty. A second table shows what masks save: a causal window of 256
+keys and random lists of 10% of the 128 x 128 key tiles, in time and against their share of the work. Nothing
+about the GPU's settings is touched.
 """
 import argparse
 import json
@@ -22,7 +24,7 @@ def clattn(arguments, **options):
     return subprocess.run(arguments, check=True, text=True, **options)
 
 
-def bench_clattn(options, dtype, head_dim, causal, local_memory):
+def bench_clattn(options, dtype, head_dim, causal, local_memory=0, more=()):
     heads, batch = MODEL_DIM // head_dim, max(1, TOKENS // options.length)
     shape = f"{batch},{heads},{heads},{options.length},{options.length},{head_dim}"
     with tempfile.TemporaryDirectory() as folder:
@@ -30,6 +32,7 @@ def bench_clattn(options, dtype, head_dim, causal, local_memory):
         command = [options.clattn, "bench", "--shape", shape, "--dtype", dtype, "--json", path]
         command += ["--device", options.device] if options.device else []
         command += ["--causal"] if causal else []
+        command += more
         command += ["--local-memory", str(local_memory)] if local_memory else []
         clattn(command, stdout=subprocess.DEVNULL)
         with open(path, encoding="utf-8") as file:
@@ -74,6 +77,23 @@ def bench_torch(options, backend, dtype, head_dim, causal):
     return flops / statistics.median(times[2:]) / 1e9
 
 
+def bench_sparse(options):
+    """Rows of the second table. The rate counts allowed pairs alone: what it falls by is the price of edges."""
+    rows = []
+    print(f"\n{'dtype':6}{'D':>4}  {'masks':22}{'ms':>9}{'of dense':>10}{'rate of dense':>15}")
+    for dtype, head_dim in (("f16", 64), ("f16", 128), ("f32", 64)):
+        for name, causal, more in (("causal, window 256", True, ["--window", "255,0"]),
+                                   ("10% of key tiles", False, ["--block-sparse", "0.1"]),
+                                   ("all key tiles", False, ["--block-sparse", "1"])):
+            dense = bench_clattn(options, dtype, head_dim, causal)["results"][0]
+            sparse = bench_clattn(options, dtype, head_dim, causal, more=more)["results"][0]
+            print(f"{dtype:6}{head_dim:4}  {name:22}{sparse['time_ms_median']:9.3f}"
+                  f"{sparse['time_ms_median'] / dense['time_ms_median']:10.3f}"
+                  f"{sparse['tflops'] / dense['tflops']:15.3f}", flush=True)
+            rows.append({"masks": name, "dense": dense, "sparse": sparse})
+    return rows
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -104,9 +124,10 @@ def main():
               "".join(f"{peers[name]:11.1f}" if peers.get(name) else f"{'-':>11}"
                       for name, _ in backends) + f"  {result['tiles']}", flush=True)
         rows.append({"local_memory": local, "peers": peers, **document})
+    sparse = bench_sparse(options)
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
-            json.dump(rows, file, indent=1)
+            json.dump({"dense": rows, "sparse": sparse}, file, indent=1)
 
 
 if __name__ == "__main__":
