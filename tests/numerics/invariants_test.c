@@ -476,10 +476,12 @@ static void unread_values_change_nothing(int32_t dtype, random_state *random)
     }
 }
 
-/* NaN or infinities in K at one key: the rows that may see it become NaN, the others keep their bits. */
+/* NaN or infinities in K at one key: the rows that may see it become NaN; to the others it is as if it were
+ * not there, to the bit where rows do not decide together when to rescale. */
 static void broken_keys_stay_where_they_are(int32_t dtype, random_state *random)
 {
     const float values[] = {NAN, INFINITY, -INFINITY};
+    const int exact = options.path == CLATTN_PATH_CPU;
     for (int n = 0; n < FORBIDDINGS; n++) {
         call_spec spec = draw_forbidding(dtype, &forbiddings[n], random);
         const int64_t key = random_between(random, 0, spec.kv_len - 1);
@@ -493,14 +495,15 @@ static void broken_keys_stay_where_they_are(int32_t dtype, random_state *random)
         for (int64_t b = 0; b < spec.batch; b++)
             for (int64_t h = 0; h < spec.heads_kv; h++)
                 view_store(k, b, h, key, random_between(random, 0, spec.head_dim_qk - 1), value);
-        run_and_verify(&clean);
+        const verdict found = run_and_verify(&clean);
         run(&broken);
         const reference_call call = data_reference(&clean);
         for (int64_t b = 0; b < spec.batch; b++)
             for (int64_t h = 0; h < spec.heads_q; h++)
                 for (int64_t i = 0; i < rows_of(&clean, b); i++)
                     if (!reference_is_allowed(&call, b, h, i, key))
-                        compare_row(&clean, &broken, b, h, i, -1, -1, 0);
+                        compare_row(&clean, &broken, b, h, i, exact ? -1 : 2 * found.tolerance_o,
+                                    exact ? -1 : 2 * found.tolerance_lse, 0);
                     else if (isnan(value) && !isnan(lse_of(&broken, b, h, i)))
                         fault(&spec, "lse[%d, %d, %d] is no NaN, though the row sees key %d", (int)b, (int)h,
                               (int)i, (int)key);
