@@ -53,6 +53,7 @@ typedef struct attention_args {
     int head_dim_v;
     int position_mode; // POSITION_*
     int want_lse;
+    int transforms; // whether more than masks changes scores: softcap, bias, ALiBi, score_mod
     int has_bias;
     int has_bias_head_scale;
     int has_mask;
@@ -61,9 +62,8 @@ typedef struct attention_args {
     int has_q_lens;
     int has_kv_lens;
     int has_q_offsets;
-    int has_key_tiles;
     int map_has_bias; // whether entries know the bias's -inf
-    int tile_rows; // of the caller's key tiles
+    int tile_rows; // of the caller's key tiles; 0: none take part
     int tile_keys;
     int map_rows; // scores that an entry of the tile map stands for
     int map_keys;

@@ -349,12 +349,14 @@ INLINE void apply_mods(float_v (*scores)[PANEL_VECTORS], const query_panel *pane
     }
 }
 
-// From scaled products to final scores, settled; new_max: the running maximum with them.
+// From scaled products to final scores, forbidden ones as -inf; new_max: the running maximum with them.
 INLINE void finish_scores(float_v (*scores)[PANEL_VECTORS], float_v new_max[PANEL_VECTORS],
                           const query_panel *panel, int block, key_range keys, int class,
                           const score_inputs *at)
 {
     const attention_args *a = at->a;
+    UNROLL for (int v = 0; v < PANEL_VECTORS; v++)
+        new_max[v] = panel->max[v];
     if (a->softcap > 0.0f)
         _Pragma("nounroll") for (int n = keys.begin * PANEL_VECTORS; n < keys.end * PANEL_VECTORS; n++)
             (*scores)[n] = cap_score((*scores)[n], a->softcap); // a loop that stays one: tanh is long
@@ -372,7 +374,7 @@ INLINE void finish_scores(float_v (*scores)[PANEL_VECTORS], float_v new_max[PANE
         apply_mods(scores, panel, block, keys, class, at);
     if (a->has_mask && class != TILE_FULL)
         mask_scores(scores, panel, block, keys, at);
-    if (a->has_key_tiles && class != TILE_FULL)
+    if (a->tile_rows > 0 && class != TILE_FULL)
         drop_unlisted_tiles(scores, panel, block, keys, at);
     const int has_all_rows = panel->last_row == panel->first_row + PANEL_ROWS - 1;
     if (!has_all_rows ||
@@ -385,19 +387,17 @@ INLINE void finish_scores(float_v (*scores)[PANEL_VECTORS], float_v new_max[PANE
                                   row <= panel->last_row; // other rows must not make a key count as seen
             scores[j][v] = seen ? scores[j][v] : (float_v)(-INFINITY);
         }
-    FOR_EACH_SCORE(keys, j, v) {
-        scores[j][v] = settle_score(scores[j][v]);
+    FOR_EACH_SCORE(keys, j, v)
         new_max[v] = larger(new_max[v], scores[j][v]);
-    }
 }
 
 #endif
 
 // ---- The steps of the main loop ---------------------------------------------------------------------
 
-// S^T = K Q^T for a panel; with plain scores also: forbidden ones as -inf, and new_max, the running maximum
-// with them. Micro-tiles start at multiples of KEY_TILE, so that none reaches beyond the block; only where
-// some row may not see some key are scores compared with the bounds.
+// S^T = K Q^T for a panel, forbidden ones as -inf; new_max: the running maximum with them. Micro-tiles start
+// at multiples of KEY_TILE, so that none reaches beyond the block; only where some row may not see some key
+// are scores compared with the bounds.
 INLINE void score_panel(float_v (*scores)[PANEL_VECTORS], float_v new_max[PANEL_VECTORS],
                         const query_panel *panel, const float *k_rows, int block, key_range keys,
                         const score_inputs *at)
@@ -416,8 +416,7 @@ INLINE void score_panel(float_v (*scores)[PANEL_VECTORS], float_v new_max[PANEL_
                 UNROLL for (int v = 0; v < PANEL_VECTORS; v++)
                     tile[i][v] += k[i * K_STRIDE + c] * panel->q[c][v];
 
-        if (!SCORE_FULL &&
-            !tile_is_full(panel->first_row, panel->last_row, block + j, block + j + KEY_TILE - 1,
+        if (!tile_is_full(panel->first_row, panel->last_row, block + j, block + j + KEY_TILE - 1,
                           at->seq.kv_len, at->seq.band_begin, at->seq.band_end))
             UNROLL for (int v = 0; v < PANEL_VECTORS; v++) {
                 const int_v row = rows_of(panel, v);
@@ -430,33 +429,26 @@ INLINE void score_panel(float_v (*scores)[PANEL_VECTORS], float_v new_max[PANEL_
             }
         UNROLL for (int i = 0; i < KEY_TILE; i++)
             UNROLL for (int v = 0; v < PANEL_VECTORS; v++) {
-                if (!SCORE_FULL)
-                    new_max[v] = larger(new_max[v], tile[i][v]);
+                new_max[v] = larger(new_max[v], tile[i][v]);
                 scores[j + i][v] = tile[i][v];
             }
     }
 }
 
-// The keys of a block that some row of a panel may see. With plain scores these are one range; masks leave
-// holes, whose values must not be touched: 0 * NaN is NaN.
+// The keys of a block that some row of a panel may see. By position alone these are one range; masks leave
+// holes, whose values must not be touched (0 * NaN is NaN): then they are listed.
 typedef struct live_keys {
     key_range range;
+    int has_holes;
     int count;
     int key[SCORE_FULL ? BLOCK_K : 1];
 } live_keys;
-
-INLINE int num_live(const live_keys *live)
-{
-    return SCORE_FULL ? live->count : live->range.end - live->range.begin;
-}
-
-INLINE int live_key(const live_keys *live, int n) { return SCORE_FULL ? live->key[n] : live->range.begin + n; }
 
 INLINE int is_seen(const float_v scores[PANEL_VECTORS])
 {
     int seen = 0;
     UNROLL for (int v = 0; v < PANEL_VECTORS; v++)
-        seen |= any_lane(!(scores[v] <= (float_v)(SCORE_FORBIDDEN))); // NaN is seen
+        seen |= any_lane(scores[v] != (float_v)(-INFINITY)); // NaN is seen
     return seen;
 }
 
@@ -473,17 +465,17 @@ INLINE void softmax_panel(float_v (*scores)[PANEL_VECTORS], float_v rescale[PANE
         sum[v] = 0.0f;
         at_floor |= any_lane(new_max[v] <= (float_v)(SCORE_FLOOR));
     }
-    // Scores below the floor weigh something only in a row that has no others yet, which is rare. (Full ones
-    // are settled by finish_scores.)
-    if (!SCORE_FULL && at_floor)
+    live->count = 0;
+    for (int j = keys.begin; SCORE_FULL && live->has_holes && j < keys.end; j++)
+        if (is_seen(scores[j]))
+            live->key[live->count++] = j;
+    // Scores below the floor weigh something only in a row that has no others yet, which is rare.
+    if (at_floor)
         for (int j = keys.begin; j < keys.end; j++)
             UNROLL for (int v = 0; v < PANEL_VECTORS; v++)
                 scores[j][v] = settle_score(scores[j][v]);
 
-    live->count = 0;
     for (int j = keys.begin; j < keys.end; j++) {
-        if (SCORE_FULL && is_seen(scores[j]))
-            live->key[live->count++] = j;
         UNROLL for (int v = 0; v < PANEL_VECTORS; v++) {
             scores[j][v] = exp2_of_negative((scores[j][v] - new_max[v]) * SCORE_TO_LOG2);
             sum[v] += scores[j][v];
@@ -494,18 +486,20 @@ INLINE void softmax_panel(float_v (*scores)[PANEL_VECTORS], float_v rescale[PANE
 }
 
 // O^T = O^T * rescale + V^T P^T. A block's product is summed up on its own before it joins O, so that rounding
-// errors grow with the number of blocks, not of keys.
+// errors grow with the number of blocks, not of keys. is_listed: a constant, as looking keys up costs more
+// than a tenth.
 INLINE void add_values(query_panel *panel, const float *v_rows, float_v (*weights)[PANEL_VECTORS],
-                       const float_v rescale[PANEL_VECTORS], const live_keys *live, int head_dim)
+                       const float_v rescale[PANEL_VECTORS], const live_keys *live, const int is_listed,
+                       int head_dim)
 {
-    const int count = num_live(live);
+    const int count = is_listed ? live->count : live->range.end - live->range.begin;
     for (int c = 0; c < head_dim; c += DIM_TILE) {
         float_v tile[DIM_TILE][PANEL_VECTORS];
         UNROLL for (int i = 0; i < DIM_TILE; i++)
             UNROLL for (int v = 0; v < PANEL_VECTORS; v++)
                 tile[i][v] = 0.0f;
         for (int n = 0; n < count; n++) {
-            const int j = live_key(live, n);
+            const int j = is_listed ? live->key[n] : live->range.begin + n;
             UNROLL for (int i = 0; i < DIM_TILE; i++)
                 UNROLL for (int v = 0; v < PANEL_VECTORS; v++)
                     tile[i][v] += v_rows[j * V_STRIDE + c + i] * weights[j][v];
@@ -529,7 +523,7 @@ INLINE key_range keys_of_panel(const query_panel *panel, int block, int block_en
         keys_of_rows(panel->first_row, panel->last_row, seq->kv_len, seq->band_begin, seq->band_end);
     keys.begin = max(keys.begin, block);
     keys.end = min(keys.end, block_end);
-    *class = TILE_PARTIAL;
+    *class = class_without_map(a);
     if (SCORE_FULL && a->map_width > 0) {
         const __global uchar *map = at->map_plane;
         const int first = panel->first_row, last = panel->last_row, step = a->map_keys;
@@ -610,12 +604,17 @@ void forward_tile(int group, const attention_buffers *in, const attention_args *
             if (keys[p].end <= keys[p].begin)
                 continue;
             live.range = keys[p];
+            live.has_holes = class[p] != TILE_FULL;
             score_panel(scores, new_max, &panels[p], k_rows, block, keys[p], &at);
 #if SCORE_FULL
-            finish_scores(scores, new_max, &panels[p], block, keys[p], class[p], &at);
+            if (a->transforms || class[p] != TILE_FULL)
+                finish_scores(scores, new_max, &panels[p], block, keys[p], class[p], &at);
 #endif
             softmax_panel(scores, rescale, &panels[p], new_max, &live);
-            add_values(&panels[p], v_rows, scores, rescale, &live, a->head_dim_v);
+            if (SCORE_FULL && live.has_holes)
+                add_values(&panels[p], v_rows, scores, rescale, &live, 1, a->head_dim_v);
+            else
+                add_values(&panels[p], v_rows, scores, rescale, &live, 0, a->head_dim_v);
         }
     }
     for (int p = 0; p < num_panels; p++)

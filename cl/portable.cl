@@ -214,7 +214,7 @@ typedef struct v_source {
     int last_row;
     int columns;
     int aligned;
-    const __local int *seen; // of the tile's keys: those that no row may see are not to be touched
+    const __local int *seen; // whether some row may see a key of the tile: if not, its value is not to be touched
 } v_source;
 
 inlined q_cell make_q_cell(q_quad quad, float scale)
@@ -308,14 +308,14 @@ inlined void store_k(__local k_cell *cells, const k_quad fetched[K_FETCHES], con
 
 // Rows beyond the last, and of keys that masks leave to no row, are zero, as 0 * NaN is NaN. Columns beyond
 // the true head dim hold anything: their part of O is never written. in_tile: the piece's first key in its
-// tile.
-inlined void copy_v(__local v_cell *cells, const v_source *v, int id, int first_row, int in_tile)
+// tile; all_seen: no key is masked, whatever the flags say.
+inlined void copy_v(__local v_cell *cells, const v_source *v, int id, int first_row, int in_tile, int all_seen)
 {
 #pragma unroll 1
     for (int i = id; i < V_PIECE * V_QUADS; i += WORK_ITEMS) {
         const int row = first_row + i / V_QUADS, column = i % V_QUADS * 4;
         v_quad value = (v_quad)(0);
-        if (row <= v->last_row && (!SCORE_FULL || v->seen[in_tile + i / V_QUADS]))
+        if (row <= v->last_row && (all_seen || v->seen[in_tile + i / V_QUADS]))
             value = GATHER_QUAD(V_TYPE)(v->head + row * v->token, column, v->columns);
         cells[i] = make_v_cell(value);
     }
@@ -335,10 +335,10 @@ inlined void fetch_v(v_quad fetched[V_FETCHES], const v_source *v, int id, int f
 }
 
 inlined void store_v(__local v_cell *cells, const v_quad fetched[V_FETCHES], const v_source *v, int id,
-                     int first_row, int in_tile)
+                     int first_row, int in_tile, int all_seen)
 {
     if (!v->aligned) {
-        copy_v(cells, v, id, first_row, in_tile);
+        copy_v(cells, v, id, first_row, in_tile, all_seen);
         return;
     }
     const int row0 = stage_row0(id, V_QUADS);
@@ -349,7 +349,7 @@ inlined void store_v(__local v_cell *cells, const v_quad fetched[V_FETCHES], con
     for (int i = 0; i < V_FETCHES; i++) {
         const int row = stage_row(i, V_QUADS);
         if (stage_inside(id, i, V_PIECE, V_QUADS)) {
-            const int is_read = row <= last && (!SCORE_FULL || seen[row]);
+            const int is_read = row <= last && (all_seen || seen[row]);
             first[row * V_QUADS + stage_quad(i, V_QUADS)] = make_v_cell(is_read ? fetched[i] : (v_quad)(0));
         }
     }
@@ -544,14 +544,14 @@ inlined void add_q_k(float s[ROWS][KEYS], const worker *w, int key)
 
 // o += P V: one piece of keys after the other, the next V and at last the first piece of the next K tile
 // coming in meanwhile. (That is loaded after the last tile too, its rows clamped.)
-inlined void add_p_v(float4 o[ROWS][QUADS], const worker *w, int key, int next_key)
+inlined void add_p_v(float4 o[ROWS][QUADS], const worker *w, int key, int next_key, int all_seen)
 {
     for (int piece = 1; piece < V_PIECES; piece++) {
         v_quad v_next[V_FETCHES];
         fetch_v(v_next, &w->v, w->id, key + piece * V_PIECE);
         multiply_pv(o, w->p + (piece - 1) * V_PIECE, w->v_cells);
         barrier(CLK_LOCAL_MEM_FENCE);
-        store_v(w->whole.v, v_next, &w->v, w->id, key + piece * V_PIECE, piece * V_PIECE);
+        store_v(w->whole.v, v_next, &w->v, w->id, key + piece * V_PIECE, piece * V_PIECE, all_seen);
         barrier(CLK_LOCAL_MEM_FENCE);
     }
     k_quad k_next[K_FETCHES];
@@ -607,10 +607,6 @@ inlined void finish_row(float s[KEYS], const worker *w, int row, int first_key, 
         key[n] = min(first_key + item_key(w->x, n), last_key);
     row = min(row, w->last_row);
 
-    if (Q_PACKED)
-#pragma unroll
-        for (int n = 0; n < KEYS; n++)
-            s[n] *= a->scale;
     if (a->softcap > 0.0f)
 #pragma unroll
         for (int n = 0; n < KEYS; n++)
@@ -643,7 +639,7 @@ inlined void finish_row(float s[KEYS], const worker *w, int row, int first_key, 
         for (int n = 0; n < KEYS; n++)
             s[n] = mask[key[n] * a->mask_key] != 0 ? s[n] : -INFINITY;
     }
-    if (a->has_key_tiles && class != TILE_FULL) // entries of the map lie within the caller's tiles
+    if (a->tile_rows > 0 && class != TILE_FULL) // entries of the map lie within the caller's tiles
 #pragma unroll
         for (int n = 0; n < KEYS; n++)
             s[n] = tile_class(w->map_plane, row, row, key[n], key[n], a) == TILE_EMPTY ? -INFINITY : s[n];
@@ -651,9 +647,6 @@ inlined void finish_row(float s[KEYS], const worker *w, int row, int first_key, 
 #pragma unroll
         for (int n = 0; n < KEYS; n++)
             s[n] = apply_mask_mod(&place, row, key[n]) ? s[n] : -INFINITY;
-#pragma unroll
-    for (int n = 0; n < KEYS; n++)
-        s[n] = settle_score(s[n]);
 }
 
 // Tells which keys of the tile some row may see.
@@ -664,7 +657,7 @@ inlined void note_seen(float s[ROWS][KEYS], const worker *w)
         int seen = 0;
 #pragma unroll
         for (int r = 0; r < ROWS; r++)
-            seen |= !(s[r][n] <= SCORE_FORBIDDEN); // NaN is seen
+            seen |= s[r][n] != -INFINITY; // NaN is seen
         if (seen)
             w->whole.seen[item_key(w->x, n)] = 1;
     }
@@ -692,6 +685,15 @@ inlined void apply_band(float s[ROWS][KEYS], const worker *w, int first_key)
         }
 }
 
+inlined void scale_scores(float s[ROWS][KEYS], float scale)
+{
+#pragma unroll
+    for (int r = 0; r < ROWS; r++)
+#pragma unroll
+        for (int n = 0; n < KEYS; n++)
+            s[r][n] *= scale;
+}
+
 // Scores relative to what begin_scores left out: their rows' bases.
 inlined void lower_scores(float s[ROWS][KEYS], const worker *w, float scale)
 {
@@ -704,20 +706,28 @@ inlined void lower_scores(float s[ROWS][KEYS], const worker *w, float scale)
     }
 }
 
-// From products to final scores, relative to their rows' bases; forbidden ones as -inf or SCORE_FORBIDDEN.
-// class: of the tile, as far as masks go.
-inlined void finish_scores(float s[ROWS][KEYS], const worker *w, int first_key, int class,
-                           const attention_buffers *in, const attention_args *a)
+// From products to final scores, relative to their rows' bases; forbidden ones as -inf. class: of the tile, as
+// far as masks go. Returns whether all keys are known to be seen by some row.
+inlined int finish_scores(float s[ROWS][KEYS], const worker *w, int first_key, int class,
+                          const attention_buffers *in, const attention_args *a)
 {
     const int in_band = tile_is_full(w->first_row, w->last_row, first_key, first_key + BLOCK_K - 1,
                                      w->seq.kv_len, w->seq.band_begin, w->seq.band_end);
+    int all_seen = 1;
 #if SCORE_FULL
+    if (Q_PACKED)
+        scale_scores(s, a->scale);
+    if (a->transforms || class != TILE_FULL) {
 #pragma unroll
-    for (int r = 0; r < ROWS; r++)
-        finish_row(s[r], w, w->first_row + w->y + r * ITEMS_Y, first_key, class, in, a);
+        for (int r = 0; r < ROWS; r++)
+            finish_row(s[r], w, w->first_row + w->y + r * ITEMS_Y, first_key, class, in, a);
+    }
     if (!in_band)
         apply_band(s, w, first_key);
-    note_seen(s, w);
+    if (class != TILE_FULL) { // by the band alone, the union of rows leaves no hole
+        note_seen(s, w);
+        all_seen = 0;
+    }
     lower_scores(s, w, 1.0f);
 #else
     if (Q_PACKED)
@@ -725,6 +735,7 @@ inlined void finish_scores(float s[ROWS][KEYS], const worker *w, int first_key, 
     if (!in_band)
         apply_band(s, w, first_key);
 #endif
+    return all_seen;
 }
 
 // The largest score of the work-item. (fmax passes over NaN; a NaN score reaches its row through the
@@ -761,7 +772,7 @@ inlined void move_references(float s[ROWS][KEYS], float l[ROWS], float4 o[ROWS][
         peak[r] = SCORE_FORBIDDEN;
 #pragma unroll
         for (int n = 0; n < KEYS; n++) {
-            s[r][n] = SCORE_FULL ? s[r][n] : settle_score(s[r][n]); // finish_scores did it
+            s[r][n] = settle_score(s[r][n]);
             peak[r] = fmax(peak[r], s[r][n]);
         }
         w->p[r * ITEMS_Y * P_PITCH + w->x] = peak[r];
@@ -875,7 +886,7 @@ typedef struct key_tile {
 // The first tile from `key` on that masks leave something of; beyond the last key if there is none.
 inlined key_tile next_tile(const worker *w, int key, const attention_args *a)
 {
-    key_tile tile = {key, TILE_PARTIAL};
+    key_tile tile = {key, class_without_map(a)};
     if (SCORE_FULL && a->map_width > 0)
         for (; tile.first < w->keys.end; tile.first += BLOCK_K) {
             tile.class = tile_class(w->map_plane, w->first_row, w->last_row, tile.first,
@@ -912,7 +923,7 @@ inlined void forward(const attention_buffers *in, const attention_args *a, const
         float s[ROWS][KEYS];
         const int anchored = begin_scores(s, w);
         add_q_k(s, w, tile.first);
-        finish_scores(s, w, tile.first, tile.class, in, a);
+        const int all_seen = finish_scores(s, w, tile.first, tile.class, in, a);
         const int outgrown = any_outgrown(s, anchored, w);
 
         v_quad v_first[V_FETCHES]; // under way during exp2
@@ -920,10 +931,10 @@ inlined void forward(const attention_buffers *in, const attention_args *a, const
         if (outgrown)
             move_references(s, l, o, w);
         store_weights(s, l, w);
-        store_v(w->whole.v, v_first, &w->v, w->id, tile.first, 0);
+        store_v(w->whole.v, v_first, &w->v, w->id, tile.first, 0, all_seen);
         barrier(CLK_LOCAL_MEM_FENCE);
 
-        add_p_v(o, w, tile.first, next.first);
+        add_p_v(o, w, tile.first, next.first, all_seen);
         tile = next;
     }
     store_results(in->o, in->lse, l, o, w, &place, a, aligned);

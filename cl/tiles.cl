@@ -24,13 +24,16 @@ static inline int tile_class(const __global uchar *plane, int first_row, int las
     return empty ? TILE_EMPTY : full ? TILE_FULL : TILE_PARTIAL;
 }
 
-#if SCORE_FULL
-
-// What forbids keys without the map knowing: it leaves no tile full.
-static inline int class_without_look(const attention_args *a)
+// The class of any tile as far as the map does not tell it: what forbids keys without a map leaves none full.
+static inline int class_without_map(const attention_args *a)
 {
-    return HAS_SCORE_MOD || (a->has_bias && !a->map_has_bias) ? TILE_PARTIAL : TILE_FULL;
+    const int has_mask = a->has_mask || HAS_MASK_MOD;
+    return HAS_SCORE_MOD || (a->has_bias && !a->map_has_bias) || (has_mask && a->map_width == 0)
+               ? TILE_PARTIAL
+               : TILE_FULL;
 }
+
+#if SCORE_FULL
 
 // The scores that one entry stands for.
 typedef struct map_entry {
@@ -142,8 +145,8 @@ classify_tiles(ATTENTION_BUFFERS, attention_args args)
     entry.first_key = x * a->map_keys;
     entry.last_key = min(entry.first_key + a->map_keys, a->kv_len) - 1;
 
-    int class = class_without_look(a);
-    if (a->has_key_tiles)
+    int class = class_without_map(a);
+    if (a->tile_rows > 0)
         class = min(class, class_by_list(&entry, in, a));
     if (a->has_mask && class != TILE_EMPTY)
         class = min(class, class_by_mask(&entry, in, a));

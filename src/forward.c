@@ -302,6 +302,8 @@ static void set_arguments(attention_args *out, const clattn_plan *plan, const cl
     out->head_dim_qk = desc->head_dim_qk;
     out->head_dim_v = desc->head_dim_v;
     out->want_lse = (features & CLATTN_FEATURE_LSE) != 0;
+    out->transforms = plan->has_score_mod || (features & (CLATTN_FEATURE_SOFTCAP | CLATTN_FEATURE_BIAS |
+                                                          CLATTN_FEATURE_ALIBI)) != 0;
     out->has_bias = (features & CLATTN_FEATURE_BIAS) != 0;
     out->has_bias_head_scale = (features & CLATTN_FEATURE_BIAS_HEAD_SCALE) != 0;
     out->has_mask = (features & CLATTN_FEATURE_MASK) != 0;
@@ -310,7 +312,6 @@ static void set_arguments(attention_args *out, const clattn_plan *plan, const cl
     out->has_q_lens = (features & CLATTN_FEATURE_Q_LENS) != 0;
     out->has_kv_lens = (features & CLATTN_FEATURE_KV_LENS) != 0;
     out->has_q_offsets = (features & CLATTN_FEATURE_Q_OFFSETS) != 0;
-    out->has_key_tiles = (features & CLATTN_FEATURE_KEY_TILES) != 0;
     out->tile_rows = desc->tile_rows;
     out->tile_keys = desc->tile_keys;
     out->scale = (float)scale;

@@ -33,7 +33,7 @@ static const row rows[] = {
     {64, 176, 128, 64, 8, 16, WHOLE, 1, 64, ANY, 2}, /* 41.5 / 41.5 */
     {64, 61, 128, 32, 8, 16, WHOLE, 1, 32, ANY, 1},  /* 40.7 / 41.3 */
     {64, 37, 64, 48, 8, 8, WHOLE, 1, 24, ANY, 1},    /* 38.4 / 38.9 */
-    {64, 31, 64, 32, 8, 8, WHOLE, 1, 16, ANY, 4},    /* 37.4 / 35.9 */
+    {64, 31, 64, 32, 8, 8, WHOLE, 1, 16, ANY, 3},    /* 37.7 / 39.4 */
     {64, 16, 32, 16, 8, 8, WHOLE, 1, 16, ANY, 2},    /* 33.7 / 32.8 */
 
     {96, 164, 128, 32, 8, 16, WHOLE, 1, 32, ANY, 1},
@@ -88,8 +88,9 @@ static const row light_rows[] = {
  * rows for more than this are passed over. */
 #define CPU_KIB 16
 
-/* What changes single scores needs registers of its own: with it, larger tiles spill. */
-#define SCORE_FULL_BLOCK (64 * 64)
+/* Scores of a work-item. What changes single scores needs registers of its own: with more of them, it spills.
+ */
+#define MOST_FULL_SCORES 32
 
 /* The widest piece of at most `piece` columns that divides the head dim; both are multiples of 32. */
 static int32_t piece_of(int32_t head_dim, int32_t piece)
@@ -126,7 +127,7 @@ static int fits(const row *r, uint64_t bytes, const clattn__device *device, cons
     return shape->dim_qk_class <= r->max_dim && shape->dim_v_class <= r->max_dim &&
            shape->dim_v_class / 4 % r->items_x == 0 && (r->storage == ANY || is_16_bit) &&
            (!is_cpu || r->device_kib <= CPU_KIB) &&
-           (!shape->score_full || r->block_q * r->block_k <= SCORE_FULL_BLOCK) &&
+           (!shape->score_full || r->block_q * r->block_k / (r->items_x * r->items_y) <= MOST_FULL_SCORES) &&
            (uint64_t)r->device_kib * 1024 <= device->local_bytes && bytes <= device->local_bytes &&
            work_items <= device->max_work_group && work_items <= device->max_work_items_0;
 }

@@ -30,14 +30,11 @@ static int mask_by_arguments(void *user, int64_t batch, int64_t head_q, int64_t 
 static double score_by_table(void *user, double score, int64_t batch, int64_t head_q, int64_t head_kv,
                              int64_t query, int64_t position, int64_t key)
 {
-    (void)batch;
-    (void)head_q;
-    (void)head_kv;
-    (void)query;
-    (void)position;
+    const float *values = ((const check_mod *)user)->values;
+    const int64_t entry = (key + query + batch + 2 * head_q + 3 * head_kv) % CHECK_TABLE;
     return key % 5 == 4 ? -INFINITY
-                        : score + (double)((const check_mod *)user)->values[1] *
-                                      (double)check_table[key % CHECK_TABLE];
+                        : score + (double)values[1] * (double)check_table[entry] -
+                              (double)values[3] * (double)(position & 3);
 }
 
 static int mask_by_table(void *user, int64_t batch, int64_t head_q, int64_t head_kv, int64_t query,
@@ -61,10 +58,11 @@ const check_mod check_mods[] = {
      "const __global float *table = (const __global float *)user;\n"
      "if (key % 5 == 4)\n"
      "    return -INFINITY;\n"
-     "return score + values.y * table[key % 7];",
+     "const int entry = (key + query + batch + 2 * head_q + 3 * head_kv) % 7;\n"
+     "return score + values.y * table[entry] - values.w * (float)(position & 3);",
      "const __global float *table = (const __global float *)user;\n"
      "return position - key < 90 && key % 11 != 3 && table[(query + key) % 7] > -1.0f;",
-     {0.0f, 0.5f, 0.0f, 7.0f},
+     {0.0f, 0.5f, 0.0f, 0.25f},
      4,
      1,
      {score_by_table, mask_by_table, NULL}},

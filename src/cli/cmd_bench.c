@@ -250,9 +250,22 @@ static int run_prefill(bench_state *state)
     return status == CLI_OK ? bench_run_shape(state, &grouped) : status;
 }
 
+/* What holds for every row. */
+static void print_conditions(const bench_options *o)
+{
+    if (o->has_window)
+        printf("window    %" PRId64 ",%" PRId64 "\n", o->window[0], o->window[1]);
+    if (o->block_sparse > 0)
+        printf("key tiles %d x %d, for each head and query tile %.3g of those it may see\n", BENCH_TILE,
+               BENCH_TILE, (double)o->block_sparse);
+    if (o->has_window || o->block_sparse > 0)
+        printf("\n");
+}
+
 static int run_list(bench_state *state)
 {
     const bench_options *o = state->options;
+    print_conditions(o);
     print_heading();
     if (!o->has_shape)
         return run_prefill(state);
