@@ -180,7 +180,8 @@ static void choose_full(call_spec *spec, random_state *random)
     const int64_t blocks[] = {1, 1, 16, 37, 100}, percents[] = {5, 50, 50, 75, 95, 95, 100};
     if (choose_feature(spec, CLATTN_FEATURE_SOFTCAP, 25, random))
         spec->softcap = (float)random_between(random, 1, 50);
-    if (random_chance(random, 40))
+    /* Without bias its type is no part of the program. */
+    if (spec->dtype_bias != F32 || random_chance(random, 40))
         choose_bias(spec, random);
     if (choose_feature(spec, CLATTN_FEATURE_MASK, 40 - less, random)) {
         spec->mask_axes = choose_axes(random);
@@ -188,7 +189,10 @@ static void choose_full(call_spec *spec, random_state *random)
         spec->mask_percent = (int)PICK(random, percents);
     }
     choose_feature(spec, CLATTN_FEATURE_ALIBI, 30, random);
-    if (random_chance(random, 30 - less))
+    /* Something has to be there that the full program is needed for. */
+    const uint32_t full =
+        CLATTN_FEATURE_SOFTCAP | CLATTN_FEATURE_BIAS | CLATTN_FEATURE_MASK | CLATTN_FEATURE_ALIBI;
+    if (random_chance(random, 30 - less) || (!has_mods(spec) && !spec_has(spec, full)))
         choose_tiles(spec, random);
 }
 
