@@ -319,8 +319,8 @@ static clattn_plan *hold_program(const program_choice *program, uint64_t seed, i
  * too many programs in long runs. */
 static int cases_per_program(int32_t path, int cases)
 {
-    const int least = path == CLATTN_PATH_CPU ? 25 : 50;
-    const int programs = path == CLATTN_PATH_CPU ? 60 : 24;
+    const int least = path == CLATTN_PATH_CPU ? 30 : 50;
+    const int programs = path == CLATTN_PATH_CPU ? 40 : 24;
     return cases > programs * least ? (cases + programs - 1) / programs : least;
 }
 
