@@ -223,9 +223,10 @@ static void describe(clattn_plan *plan, const char *passed_over)
              (int)plan->shape.dim_qk_class, (int)plan->shape.dim_v_class, scores, passed_over);
 }
 
-/* The first tile of the path that builds and fits; COMPILE_FAILED if none does. */
+/* The first tile of the path that builds and fits; COMPILE_FAILED if none does. *is_final: then no other path
+ * will do either, and the reason has been said. */
 static clattn_status choose_tile(clattn_plan *plan, const clattn__path *path, char *passed_over,
-                                 size_t capacity, const char **build_log)
+                                 size_t capacity, const char **build_log, int *is_final)
 {
     clattn__tile tile;
     for (int i = 0; path->tile(&tile, &plan->context->device, &plan->shape, i); i++) {
@@ -237,9 +238,12 @@ static clattn_status choose_tile(clattn_plan *plan, const clattn__path *path, ch
         }
         if (status != CLATTN_COMPILE_FAILED)
             return status;
-        /* If the caller's functions are to blame, no other tile will do better. */
-        if (plan->has_score_mod || plan->has_mask_mod)
+        /* The caller's functions may be to blame. */
+        if (plan->has_score_mod || plan->has_mask_mod) {
+            *is_final = 1;
             FORWARD_IF_ERROR(clattn__mods_check(plan->context, plan->shape.score_mod, plan->shape.mask_mod));
+            *is_final = 0;
+        }
         char reason[320];
         snprintf(reason, sizeof reason, "; %s %s passed over: %s", path->name, tile.label, program->reason);
         append(passed_over, capacity, reason);
@@ -262,10 +266,12 @@ static clattn_status choose_path(clattn_plan *plan)
             append(passed_over, sizeof passed_over, reason);
             continue;
         }
-        const clattn_status status = choose_tile(plan, path, passed_over, sizeof passed_over, &build_log);
+        int is_final = 0;
+        const clattn_status status =
+            choose_tile(plan, path, passed_over, sizeof passed_over, &build_log, &is_final);
         if (status == CLATTN_SUCCESS)
             describe(plan, passed_over);
-        if (status != CLATTN_COMPILE_FAILED)
+        if (status != CLATTN_COMPILE_FAILED || is_final)
             return status;
     }
     if (build_log != NULL)
