@@ -2,6 +2,7 @@
  * compiled program. A group is one choice of types and head dims, lean or full (softcap, bias); its
  * calls vary in everything that is not compiled in. --all walks through lengths x positions x heads
  * instead. */
+#include "numerics_choices.h"
 #include "numerics_device.h"
 #include "numerics_options.h"
 #include "numerics_verify.h"
@@ -34,95 +35,8 @@ static const type_choice type_choices[] = {
     {TYPES_MIXED, F16, F16, F16, F32, {111, 80}},
 };
 
-/* Where rows stand among the keys and what they see of them. */
-typedef enum position_choice {
-    SEES_ALL,
-    CAUSAL_BOTTOM_RIGHT,
-    CAUSAL_TOP_LEFT,
-    CAUSAL_EXPLICIT,
-    CAUSAL_NEGATIVE,    /* the first rows see nothing */
-    CAUSAL_BEYOND_KEYS, /* every row sees everything */
-    WINDOW_BOTTOM_RIGHT,
-    WINDOW_CAUSAL,
-    WINDOW_LEFT_UNBOUNDED,
-    WINDOW_RIGHT_UNBOUNDED,
-    WINDOW_OF_ONE,
-    WINDOW_UNBOUNDED_CAUSAL,
-    WINDOW_BEYOND_KEYS, /* the last rows see nothing */
-    WINDOW_HUGE,
-    POSITION_CHOICES
-} position_choice;
-
-static void choose_position(call_spec *spec, position_choice choice, random_state *random)
-{
-    const uint32_t causal = CLATTN_FEATURE_CAUSAL, window = CLATTN_FEATURE_WINDOW;
-    const int64_t near = random_between(random, 0, 40), wide = random_between(random, 0, 100);
-    const struct {
-        uint32_t features;
-        int32_t mode;
-        int64_t offset, left, right;
-    } table[POSITION_CHOICES] = {
-        [SEES_ALL] = {0, CLATTN_POSITION_TOP_LEFT, 0, 0, 0},
-        [CAUSAL_BOTTOM_RIGHT] = {causal, CLATTN_POSITION_BOTTOM_RIGHT, 0, 0, 0},
-        [CAUSAL_TOP_LEFT] = {causal, CLATTN_POSITION_TOP_LEFT, 0, 0, 0},
-        [CAUSAL_EXPLICIT] = {causal, CLATTN_POSITION_EXPLICIT, random_between(random, 0, spec->kv_len), 0, 0},
-        [CAUSAL_NEGATIVE] = {causal, CLATTN_POSITION_EXPLICIT, -random_between(random, 1, spec->q_len), 0, 0},
-        [CAUSAL_BEYOND_KEYS] = {causal, CLATTN_POSITION_EXPLICIT, spec->kv_len + wide, 0, 0},
-        [WINDOW_BOTTOM_RIGHT] = {window, CLATTN_POSITION_BOTTOM_RIGHT, 0, wide, near},
-        [WINDOW_CAUSAL] = {causal | window, CLATTN_POSITION_BOTTOM_RIGHT, 0, near, wide},
-        [WINDOW_LEFT_UNBOUNDED] = {window, CLATTN_POSITION_TOP_LEFT, 0, -1, near},
-        [WINDOW_RIGHT_UNBOUNDED] = {window, CLATTN_POSITION_EXPLICIT, wide - 50, near, -1},
-        [WINDOW_OF_ONE] = {window, CLATTN_POSITION_BOTTOM_RIGHT, 0, 0, 0},
-        [WINDOW_UNBOUNDED_CAUSAL] = {causal | window, CLATTN_POSITION_TOP_LEFT, 0, -1, -1},
-        [WINDOW_BEYOND_KEYS] = {window, CLATTN_POSITION_EXPLICIT, spec->kv_len - spec->q_len / 2, near, near},
-        [WINDOW_HUGE] = {window, CLATTN_POSITION_EXPLICIT, INT64_MIN, INT64_MAX, INT64_MAX},
-    };
-    spec->features |= table[choice].features;
-    spec->position_mode = table[choice].mode;
-    spec->q_offset = table[choice].offset;
-    spec->window_left = table[choice].left;
-    spec->window_right = table[choice].right;
-}
-
-static const struct {
-    int32_t q, kv;
-} head_choices[] = {{2, 2}, {3, 1}, {6, 2}, {8, 1}, {5, 1}, {1, 1}};
-
-enum { HEAD_CHOICES = sizeof head_choices / sizeof *head_choices };
-
-typedef enum scale_choice {
-    SCALE_DEFAULT,
-    SCALE_GIVEN,
-    SCALE_NEGATIVE,
-    SCALE_TINY,
-    SCALE_CHOICES
-} scale_choice;
-
-static float choose_scale(scale_choice choice, random_state *random)
-{
-    switch (choice) {
-    case SCALE_GIVEN:
-        return (float)random_between(random, 1, 40) / 100;
-    case SCALE_NEGATIVE:
-        return -(float)random_between(random, 1, 40) / 100;
-    case SCALE_TINY:
-        return 1e-30f;
-    default:
-        return 0;
-    }
-}
-
-static const int bias_axes_choices[] = {
-    BIAS_BATCH | BIAS_HEAD | BIAS_ROW | BIAS_KEY,
-    BIAS_BATCH | BIAS_HEAD | BIAS_ROW | BIAS_KEY | BIAS_TRANSPOSED,
-    BIAS_HEAD | BIAS_ROW | BIAS_KEY, /* one for all sequences */
-    BIAS_BATCH | BIAS_KEY,           /* key padding */
-    BIAS_ROW | BIAS_KEY | BIAS_TRANSPOSED,
-    BIAS_BATCH | BIAS_HEAD | BIAS_ROW, /* the same for all keys */
-    0,                                 /* one number */
-};
-
-enum { BIAS_AXES_CHOICES = sizeof bias_axes_choices / sizeof *bias_axes_choices };
+/* Multiply-adds of a call at the most. */
+enum { CHEAP = 8 * 1000 * 1000 };
 
 /* ---- A group and its decks ---- */
 
@@ -211,21 +125,6 @@ static void choose_extras(call_spec *spec, grid_decks *decks, random_state *rand
     }
 }
 
-/* The double-precision reference is slow: large calls get fewer heads and sequences. */
-static void keep_it_cheap(call_spec *spec)
-{
-    const int64_t most = 8 * 1000 * 1000; /* multiply-adds */
-    const int64_t head = spec->q_len * spec->kv_len * (spec->head_dim_qk + spec->head_dim_v);
-    if (head * spec->heads_q * spec->batch > most)
-        spec->batch = 1;
-    if (head * spec->heads_q > most) {
-        spec->heads_q /= spec->heads_kv;
-        spec->heads_kv = 1;
-    }
-    if (head * spec->heads_q > most && spec->heads_q > 2)
-        spec->heads_q = 2;
-}
-
 static call_spec group_spec(const grid_group *group)
 {
     call_spec spec = spec_plain(options.path);
@@ -247,7 +146,7 @@ static void draw_shape(call_spec *spec, grid_decks *decks, random_state *random)
     spec->heads_q = head_choices[heads].q;
     spec->heads_kv = head_choices[heads].kv;
     spec->batch = deck_draw(&decks->batch, random);
-    keep_it_cheap(spec);
+    spec_keep_cheap(spec, CHEAP);
     choose_position(spec, (position_choice)deck_draw(&decks->position, random), random);
 }
 
@@ -465,6 +364,8 @@ int main(int argc, char **argv)
     static grid all;
     if (options_read(&options, argc, argv) != 0)
         return 1;
+    if (options.cases == 0)
+        options.cases = 16;
     const int opened = device_open(&device, options.cache);
     if (opened != 0)
         return opened;

@@ -1,8 +1,10 @@
 #include "numerics_data.h"
 
+#include "numerics_fill.h"
 #include "tensor_convert.h"
 
-#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- Layout ---- */
@@ -47,20 +49,73 @@ static int can_interleave(const call_spec *spec)
     return spec->dtype_q == spec->dtype_k && spec->dtype_q == spec->dtype_v;
 }
 
-static void place_bias(tensor_view *view, const call_spec *spec)
+/* Bias or mask: [batch, heads_q, q_len, kv_len] with the axes that vary, at an odd offset. */
+static void place_scores(tensor_view *view, int axes)
 {
     const int order[2][4] = {{3, 2, 1, 0}, {2, 3, 1, 0}}; /* axes from the smallest stride up */
-    const int transposed = (spec->bias_axes & BIAS_TRANSPOSED) != 0;
+    const int transposed = (axes & BIAS_TRANSPOSED) != 0;
     int64_t stride = 1;
     for (int n = 0; n < 4; n++) {
         const int axis = order[transposed][n];
-        const int varies = spec->bias_axes >> axis & 1;
+        const int varies = axes >> axis & 1;
         view->stride[axis] = varies ? stride : 0;
         if (varies)
             stride *= view->size[axis] > 0 ? view->size[axis] : 1;
+        if (varies && n == 0 && (axes & BIAS_GAPS) != 0)
+            stride += 5;
     }
-    view->offset = GUARD_BYTES + 3 * dtype_size(view->dtype);
+    view->offset = GUARD_BYTES + 3 * view_element_size(view);
     view_make_buffer(view);
+}
+
+/* Small tensors, `axes` of them in order; batch and heads may be repeated, apart, or swapped. */
+static void place_small(tensor_view *view, int axes, random_state *random)
+{
+    int64_t stride = random_chance(random, 20) ? 3 : 1;
+    memset(view->stride, 0, sizeof view->stride);
+    view->offset = GUARD_BYTES + (uint64_t)random_between(random, 0, 3) * view_element_size(view);
+    const int swapped = axes == 2 && random_chance(random, 20);
+    for (int n = axes - 1; n >= 0; n--) {
+        const int axis = swapped ? 1 - n : n;
+        if (axis < 2 && random_chance(random, 15))
+            continue;
+        view->stride[axis] = stride;
+        stride *= view->size[axis] > 0 ? view->size[axis] : 1;
+    }
+    view_make_buffer(view);
+}
+
+static void place_lists(call_data *data, random_state *random)
+{
+    const call_spec *spec = &data->spec;
+    const struct {
+        uint32_t feature;
+        int tensor, axes;
+        int32_t dtype;
+    } table[] = {{CLATTN_FEATURE_BIAS_HEAD_SCALE, TENSOR_HEAD_SCALE, 2, CLATTN_DTYPE_F32},
+                 {CLATTN_FEATURE_ALIBI, TENSOR_SLOPES, 2, CLATTN_DTYPE_F32},
+                 {CLATTN_FEATURE_SINKS, TENSOR_SINKS, 2, CLATTN_DTYPE_F32},
+                 {CLATTN_FEATURE_Q_LENS, TENSOR_Q_LENS, 1, ELEMENT_INT32},
+                 {CLATTN_FEATURE_KV_LENS, TENSOR_KV_LENS, 1, ELEMENT_INT32},
+                 {CLATTN_FEATURE_Q_OFFSETS, TENSOR_Q_OFFSETS, 1, ELEMENT_INT32},
+                 {CLATTN_FEATURE_KEY_TILES, TENSOR_TILES_COUNT, 3, ELEMENT_INT32},
+                 {CLATTN_FEATURE_KEY_TILES, TENSOR_TILES_INDEX, 4, ELEMENT_INT32}};
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        if (!spec_has(spec, table[i].feature))
+            continue;
+        const int64_t heads = table[i].axes > 1 ? spec->heads_q : 1;
+        const int64_t tiles = table[i].axes > 2 ? (spec->q_len + spec->tile_rows - 1) / spec->tile_rows : 1;
+        const int64_t entries = table[i].axes > 3 ? data_tiles_capacity(spec) : 1;
+        set_view(data, table[i].tensor, table[i].dtype, heads, tiles, entries);
+        place_small(&data->view[table[i].tensor], table[i].axes, random);
+    }
+    if (mods_need_user(spec->score_mod, spec->mask_mod)) {
+        tensor_view *user = &data->view[TENSOR_USER];
+        set_view(data, TENSOR_USER, ELEMENT_INT32, 1, 1, MODS_WORDS);
+        user->offset = GUARD_BYTES;
+        user->size[0] = user->stride[3] = 1;
+        view_make_buffer(user);
+    }
 }
 
 static void place_all(call_data *data, random_state *random)
@@ -84,56 +139,13 @@ static void place_all(call_data *data, random_state *random)
     }
     if (spec->features & CLATTN_FEATURE_BIAS) {
         set_view(data, TENSOR_BIAS, spec->dtype_bias, spec->heads_q, spec->q_len, spec->kv_len);
-        place_bias(&data->view[TENSOR_BIAS], spec);
+        place_scores(&data->view[TENSOR_BIAS], spec->bias_axes);
     }
-}
-
-/* ---- Values ---- */
-
-static void fill_rows(const tensor_view *view, int64_t begin, int64_t end, float amplitude,
-                      random_state *random)
-{
-    for (int64_t b = 0; b < view->size[0]; b++)
-        for (int64_t h = 0; h < view->size[1]; h++)
-            for (int64_t i = begin; i < end; i++)
-                for (int64_t c = 0; c < view->size[3]; c++)
-                    view_store(view, b, h, i, c, amplitude * random_normal(random));
-}
-
-static float bias_value(const call_spec *spec, int64_t row, random_state *random)
-{
-    const float value = 2 * random_normal(random);
-    if (spec->bias_values == BIAS_LOWEST && row % 3 == 1)
-        return lowest_of(spec->dtype_bias);
-    return spec->bias_values != BIAS_NORMAL && random_chance(random, 25) ? -INFINITY : value;
-}
-
-static void fill_bias_row(call_data *data, int64_t row, int64_t begin, int64_t end, random_state *random)
-{
-    const tensor_view *view = &data->view[TENSOR_BIAS];
-    for (int64_t b = 0; b < view->size[0]; b++)
-        for (int64_t h = 0; h < view->size[1]; h++)
-            for (int64_t j = begin; j < end; j++)
-                view_store(view, b, h, row, j, bias_value(&data->spec, row, random));
-}
-
-static void fill_inputs(call_data *data, random_state *random)
-{
-    const reference_call call = data_reference(data);
-    int64_t first_key = call.kv_len, end_key = 0;
-    for (int64_t i = 0; i < call.q_len; i++) {
-        int64_t begin, end;
-        reference_keys_of_row(&call, 0, i, &begin, &end);
-        if (begin >= end)
-            continue;
-        first_key = begin < first_key ? begin : first_key;
-        end_key = end > end_key ? end : end_key;
-        fill_rows(&data->view[TENSOR_Q], i, i + 1, data->spec.q_amplitude, random);
-        if (data->view[TENSOR_BIAS].buffer != NULL)
-            fill_bias_row(data, i, begin, end, random);
+    if (spec->features & CLATTN_FEATURE_MASK) {
+        set_view(data, TENSOR_MASK, ELEMENT_BYTE, spec->heads_q, spec->q_len, spec->kv_len);
+        place_scores(&data->view[TENSOR_MASK], spec->mask_axes);
     }
-    fill_rows(&data->view[TENSOR_K], first_key, end_key, 1, random);
-    fill_rows(&data->view[TENSOR_V], first_key, end_key, 1, random);
+    place_lists(data, random);
 }
 
 /* ---- The whole ---- */
@@ -144,6 +156,14 @@ void data_create(call_data *out, const call_spec *spec)
     memset(out, 0, sizeof *out);
     out->spec = *spec;
     place_all(out, &random);
+    out->packed = calloc(3 * (size_t)spec->batch + 1, sizeof *out->packed);
+    if (out->packed == NULL) {
+        fputs("numerics: no host memory for lengths\n", stderr);
+        exit(1);
+    }
+    memcpy(out->mods.values, spec->user_values, sizeof out->mods.values);
+    if (out->view[TENSOR_USER].buffer != NULL)
+        out->mods.words = view_element(&out->view[TENSOR_USER], 0, 0, 0, 0);
     fill_inputs(out, &random);
 }
 
@@ -151,6 +171,44 @@ void data_destroy(call_data *data)
 {
     for (int tensor = 0; tensor < TENSORS; tensor++)
         buffer_free(&data->buffer[tensor]);
+    free(data->packed);
+}
+
+int64_t data_tiles_capacity(const call_spec *spec)
+{
+    const int64_t tiles = (spec->kv_len + spec->tile_keys - 1) / spec->tile_keys;
+    return (tiles > 0 ? tiles : 1) + spec->tiles_slack;
+}
+
+static const int32_t *reference_ints(const tensor_view *view)
+{
+    return view->buffer == NULL ? NULL : (const int32_t *)(view->buffer->bytes + view->offset);
+}
+
+/* Lengths and offsets side by side, wherever they lie in their buffer. */
+static const int32_t *pack_entries(const call_data *data, int tensor)
+{
+    const tensor_view *view = &data->view[tensor];
+    int32_t *packed = data->packed + (tensor - TENSOR_Q_LENS) * data->spec.batch;
+    if (view->buffer == NULL)
+        return NULL;
+    for (int64_t b = 0; b < data->spec.batch; b++)
+        packed[b] = view_load_int(view, b, 0, 0, 0);
+    return packed;
+}
+
+static reference_tiles reference_tiles_of(const call_data *data)
+{
+    const tensor_view *count = &data->view[TENSOR_TILES_COUNT], *index = &data->view[TENSOR_TILES_INDEX];
+    reference_tiles tiles = {reference_ints(count), reference_ints(index), {0}, {0}, 0, 0, 0};
+    if (tiles.count == NULL)
+        return tiles;
+    memcpy(tiles.count_stride, count->stride, sizeof tiles.count_stride);
+    memcpy(tiles.index_stride, index->stride, sizeof tiles.index_stride);
+    tiles.capacity = data_tiles_capacity(&data->spec);
+    tiles.rows = data->spec.tile_rows;
+    tiles.keys = data->spec.tile_keys;
+    return tiles;
 }
 
 static reference_tensor reference_view(const tensor_view *view)
@@ -172,6 +230,16 @@ reference_call data_reference(const call_data *data)
     call.k = reference_view(&data->view[TENSOR_K]);
     call.v = reference_view(&data->view[TENSOR_V]);
     call.bias = reference_view(&data->view[TENSOR_BIAS]);
+    call.mask = reference_view(&data->view[TENSOR_MASK]);
+    call.bias_head_scale = reference_view(&data->view[TENSOR_HEAD_SCALE]);
+    call.alibi_slopes = reference_view(&data->view[TENSOR_SLOPES]);
+    call.sinks = reference_view(&data->view[TENSOR_SINKS]);
+    call.q_lens = pack_entries(data, TENSOR_Q_LENS);
+    call.kv_lens = pack_entries(data, TENSOR_KV_LENS);
+    call.q_offsets = pack_entries(data, TENSOR_Q_OFFSETS);
+    call.tiles = reference_tiles_of(data);
+    call.mod = mods_reference(&data->mods, spec->score_mod, spec->mask_mod);
+    call.lse_base_2 = spec_has(spec, CLATTN_FEATURE_LSE_BASE_2);
     call.batch = spec->batch;
     call.heads_q = spec->heads_q;
     call.heads_kv = spec->heads_kv;

@@ -1,7 +1,5 @@
 #include "numerics_device.h"
 
-#include "tensor_convert.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,7 +73,7 @@ static cl_int make_buffers(cl_context context, const call_data *data, cl_mem buf
             continue;
         /* An element's size into the memory: aligned to an element and to nothing more. The part
          * cut off belongs to the guard zone. */
-        const size_t skip = host->is_host_memory ? dtype_size(data->view[tensor].dtype) : 0;
+        const size_t skip = host->is_host_memory ? view_element_size(&data->view[tensor]) : 0;
         buffers[tensor] =
             clCreateBuffer(context, host->is_host_memory ? CL_MEM_USE_HOST_PTR : CL_MEM_COPY_HOST_PTR,
                            host->size - skip, host->bytes + skip, &code);
@@ -89,11 +87,29 @@ static clattn_tensor tensor_of(const call_data *data, int index, const cl_mem bu
     clattn_tensor tensor = CLATTN_TENSOR_INIT;
     if (view->buffer == NULL)
         return tensor;
-    const size_t skip = view->buffer->is_host_memory ? dtype_size(view->dtype) : 0;
+    const size_t skip = view->buffer->is_host_memory ? view_element_size(view) : 0;
     tensor.handle = buffers[view->buffer - data->buffer];
     tensor.byte_offset = view->offset - skip;
     memcpy(tensor.stride, view->stride, sizeof tensor.stride);
     return tensor;
+}
+
+static void set_pipeline(clattn_forward_args *args, const call_data *data, const cl_mem buffers[TENSORS])
+{
+    const call_spec *spec = &data->spec;
+    args->mask = tensor_of(data, TENSOR_MASK, buffers);
+    args->bias_head_scale = tensor_of(data, TENSOR_HEAD_SCALE, buffers);
+    args->alibi_slopes = tensor_of(data, TENSOR_SLOPES, buffers);
+    args->sinks = tensor_of(data, TENSOR_SINKS, buffers);
+    args->q_lens = tensor_of(data, TENSOR_Q_LENS, buffers);
+    args->kv_lens = tensor_of(data, TENSOR_KV_LENS, buffers);
+    args->q_offsets = tensor_of(data, TENSOR_Q_OFFSETS, buffers);
+    args->tiles_count = tensor_of(data, TENSOR_TILES_COUNT, buffers);
+    args->tiles_index = tensor_of(data, TENSOR_TILES_INDEX, buffers);
+    args->tiles_capacity = spec_has(spec, CLATTN_FEATURE_KEY_TILES) ? data_tiles_capacity(spec) : 0;
+    args->user = tensor_of(data, TENSOR_USER, buffers);
+    memset(args->user.stride, 0, sizeof args->user.stride);
+    memcpy(args->user_values, spec->user_values, sizeof args->user_values);
 }
 
 static clattn_forward_args arguments_of(const call_data *data, const cl_mem buffers[TENSORS])
@@ -114,8 +130,39 @@ static clattn_forward_args arguments_of(const call_data *data, const cl_mem buff
     args.window_right = spec->window_right;
     args.scale = spec->scale;
     args.softcap = spec->softcap;
+    set_pipeline(&args, data, buffers);
     return args;
 }
+
+/* ---- Workspace ---- */
+
+/* A workspace of just the size asked for, between guard zones, all poison. */
+static clattn_status make_workspace(numerics_device *device, const clattn_plan *plan, const call_spec *spec,
+                                    byte_buffer *host, cl_mem *out)
+{
+    clattn_bounds bounds = CLATTN_BOUNDS_INIT;
+    size_t bytes = 0;
+    bounds.batch = spec->batch;
+    bounds.q_len = spec->q_len;
+    bounds.kv_len = spec->kv_len;
+    cl_int status = clattn_forward_workspace(plan, &bounds, &bytes);
+    if (status != CLATTN_SUCCESS || bytes == 0)
+        return status;
+    buffer_make(host, bytes + 2 * GUARD_BYTES);
+    *out = clCreateBuffer(device->cl, CL_MEM_COPY_HOST_PTR, host->size, host->bytes, &status);
+    return status;
+}
+
+static clattn_status check_workspace(numerics_device *device, cl_mem buffer, byte_buffer *host, int *overrun)
+{
+    const clattn_status status =
+        clEnqueueReadBuffer(device->queue, buffer, CL_TRUE, 0, host->size, host->bytes, 0, NULL, NULL);
+    for (size_t i = 0; i < GUARD_BYTES; i++)
+        *overrun |= host->bytes[i] != POISON_BYTE || host->bytes[host->size - 1 - i] != POISON_BYTE;
+    return status;
+}
+
+/* ---- The call ---- */
 
 static clattn_status enqueue_and_wait(numerics_device *device, clattn_plan *plan,
                                       const clattn_forward_args *args)
@@ -142,6 +189,30 @@ static cl_int download(numerics_device *device, cl_mem from, byte_buffer *to)
     return clEnqueueReadBuffer(device->queue, from, CL_TRUE, 0, to->size, to->bytes, 0, NULL, NULL);
 }
 
+/* Uploads and runs; the buffers are the caller's to release. */
+static clattn_status run_plan(numerics_device *device, clattn_plan *plan, call_data *data,
+                              cl_mem buffers[TENSORS])
+{
+    byte_buffer workspace_host = {NULL, 0, 0};
+    cl_mem workspace = NULL;
+    clattn_status status = make_buffers(device->cl, data, buffers);
+    if (status == CLATTN_SUCCESS && data->spec.workspace == WORKSPACE_GIVEN)
+        status = make_workspace(device, plan, &data->spec, &workspace_host, &workspace);
+    if (status == CLATTN_SUCCESS) {
+        clattn_forward_args args = arguments_of(data, buffers);
+        args.workspace.handle = workspace;
+        args.workspace.byte_offset = workspace != NULL ? GUARD_BYTES : 0;
+        status = enqueue_and_wait(device, plan, &args);
+    }
+    data->workspace_overrun = 0;
+    if (status == CLATTN_SUCCESS && workspace != NULL)
+        status = check_workspace(device, workspace, &workspace_host, &data->workspace_overrun);
+    if (workspace != NULL)
+        clReleaseMemObject(workspace);
+    buffer_free(&workspace_host);
+    return status;
+}
+
 clattn_status device_run(numerics_device *device, call_data *data)
 {
     cl_mem buffers[TENSORS] = {NULL};
@@ -153,11 +224,7 @@ clattn_status device_run(numerics_device *device, call_data *data)
 
     clattn_status status = clattn_plan_create(&plan, device->context, &desc);
     if (status == CLATTN_SUCCESS)
-        status = make_buffers(device->cl, data, buffers);
-    if (status == CLATTN_SUCCESS) {
-        const clattn_forward_args args = arguments_of(data, buffers);
-        status = enqueue_and_wait(device, plan, &args);
-    }
+        status = run_plan(device, plan, data, buffers);
     for (int tensor = TENSOR_O; tensor <= TENSOR_LSE; tensor++)
         if (status == CLATTN_SUCCESS && buffers[tensor] != NULL)
             status = download(device, buffers[tensor], &data->buffer[tensor]);

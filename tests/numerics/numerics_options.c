@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-static const char usage[] = "usage: [--path cpu|portable] [--types f32,f16,bf16,mixed] [--dims "
+static const char usage[] = "usage: [--path cpu|portable|both] [--types f32,f16,bf16,mixed] [--dims "
                             "64,576/512,...] [--cases N]\n"
                             "       [--seed N] [--case N] [--all] [--half] [--verbose]\n";
 
@@ -63,8 +63,8 @@ static int read_path(numerics_options *out, const char *name)
 {
     out->path = strcmp(name, "cpu") == 0        ? CLATTN_PATH_CPU
                 : strcmp(name, "portable") == 0 ? CLATTN_PATH_PORTABLE
-                                                : 0;
-    return out->path != 0;
+                                                : PATHS_BOTH;
+    return out->path != PATHS_BOTH || strcmp(name, "both") == 0;
 }
 
 static int read_seed(numerics_options *out, const char *text)
@@ -111,7 +111,6 @@ static void set_defaults(numerics_options *out)
     out->types = TYPES_F32;
     memcpy(out->dims, all_dims, sizeof all_dims);
     out->num_dims = (int)(sizeof all_dims / sizeof *all_dims);
-    out->cases = 16;
     out->all = full != NULL && strcmp(full, "1") == 0;
     out->cache = getenv("CLATTN_TEST_CACHE");
 }

@@ -11,7 +11,7 @@ typedef struct head_dims {
 } head_dims;
 
 typedef struct numerics_options {
-    int32_t path;   /* CLATTN_PATH_* */
+    int32_t path;   /* CLATTN_PATH_*, or PATHS_BOTH for programs that know it */
     unsigned types; /* TYPES_*, or-ed */
     head_dims dims[MAX_DIMS];
     int num_dims;
@@ -19,11 +19,13 @@ typedef struct numerics_options {
     int num_seeds;
     int all;           /* the full cross product instead of a sample */
     int half;          /* each head dim class with lean or full scores only, in turn: half the programs */
-    int cases;         /* of a sample, per program and seed */
+    int cases;         /* of a sample, per seed (the grid: and per program); 0: as the program likes */
     int only_case;     /* this one alone; 0: all */
     int is_verbose;    /* each call is named before it runs: for those that crash */
     const char *cache; /* directory or NULL */
 } numerics_options;
+
+enum { PATHS_BOTH = 0 };
 
 enum { TYPES_F32 = 1, TYPES_F16 = 2, TYPES_BF16 = 4, TYPES_MIXED = 8 };
 

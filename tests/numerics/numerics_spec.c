@@ -22,6 +22,11 @@ call_spec spec_plain(int32_t path)
     spec.features = CLATTN_FEATURE_LSE;
     spec.q_amplitude = 1;
     spec.bias_axes = BIAS_BATCH | BIAS_HEAD | BIAS_ROW | BIAS_KEY;
+    spec.mask_axes = spec.bias_axes;
+    spec.mask_percent = 50;
+    spec.mask_block = 1;
+    spec.tile_rows = spec.tile_keys = 16;
+    spec.tiles_percent = 50;
     spec.seed = 1;
     return spec;
 }
@@ -46,8 +51,16 @@ clattn_plan_desc spec_plan_desc(const call_spec *spec)
     desc.features = spec->features;
     desc.position_mode = spec->position_mode;
     desc.path = spec->path;
+    if (spec_has(spec, CLATTN_FEATURE_KEY_TILES)) {
+        desc.tile_rows = spec->tile_rows;
+        desc.tile_keys = spec->tile_keys;
+    }
+    desc.score_mod = score_mod_text(spec->score_mod);
+    desc.mask_mod = mask_mod_text(spec->mask_mod);
     return desc;
 }
+
+int spec_has(const call_spec *spec, uint32_t feature) { return (spec->features & feature) != 0; }
 
 float lowest_of(int32_t dtype)
 {
@@ -67,6 +80,17 @@ void spec_describe(const call_spec *spec, char *text, size_t capacity)
 {
     static const char *const positions[] = {"bottom-right", "top-left", "explicit"};
     static const char *const values[] = {"normal", "holes", "lowest"};
+    static const char *const unread[] = {"", " unread zero", " unread inf", " unread -inf"};
+    static const struct {
+        uint32_t feature;
+        const char *name;
+    } flags[] = {{CLATTN_FEATURE_BIAS_HEAD_SCALE, "bias_head_scale"},
+                 {CLATTN_FEATURE_ALIBI, "alibi"},
+                 {CLATTN_FEATURE_SINKS, "sinks"},
+                 {CLATTN_FEATURE_Q_LENS, "q_lens"},
+                 {CLATTN_FEATURE_KV_LENS, "kv_lens"},
+                 {CLATTN_FEATURE_Q_OFFSETS, "q_offsets"},
+                 {CLATTN_FEATURE_LSE_BASE_2, "base-2"}};
     *text = '\0';
     add(text, capacity, "%s/%s/%s/%s heads %d/%d dims %d/%d batch %lld lengths %lld x %lld in %s out %s",
         dtype_name(spec->dtype_q), dtype_name(spec->dtype_k), dtype_name(spec->dtype_v),
@@ -78,13 +102,28 @@ void spec_describe(const call_spec *spec, char *text, size_t capacity)
     if (spec->features & CLATTN_FEATURE_WINDOW)
         add(text, capacity, " window (%lld, %lld)", (long long)spec->window_left,
             (long long)spec->window_right);
-    if (spec->features & (CLATTN_FEATURE_CAUSAL | CLATTN_FEATURE_WINDOW))
-        add(text, capacity, " %s %lld", positions[spec->position_mode], (long long)spec->q_offset);
+    add(text, capacity, " %s %lld", positions[spec->position_mode], (long long)spec->q_offset);
     if (spec->features & CLATTN_FEATURE_SOFTCAP)
         add(text, capacity, " softcap %g", (double)spec->softcap);
     if (spec->features & CLATTN_FEATURE_BIAS)
         add(text, capacity, " bias %s axes %d %s", dtype_name(spec->dtype_bias), spec->bias_axes,
             values[spec->bias_values]);
+    if (spec->features & CLATTN_FEATURE_MASK)
+        add(text, capacity, " mask axes %d %d%% blocks %lld", spec->mask_axes, spec->mask_percent,
+            (long long)spec->mask_block);
+    if (spec->features & CLATTN_FEATURE_KEY_TILES)
+        add(text, capacity, " tiles %dx%d %d%% slack %lld", (int)spec->tile_rows, (int)spec->tile_keys,
+            spec->tiles_percent, (long long)spec->tiles_slack);
+    if (spec->score_mod != SCORE_MOD_NONE || spec->mask_mod != MASK_MOD_NONE)
+        add(text, capacity, " mods %s/%s (%g, %g, %g, %g)", score_mod_name(spec->score_mod),
+            mask_mod_name(spec->mask_mod), (double)spec->user_values[0], (double)spec->user_values[1],
+            (double)spec->user_values[2], (double)spec->user_values[3]);
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+        if (spec->features & flags[i].feature)
+            add(text, capacity, " %s", flags[i].name);
+    if (spec->workspace == WORKSPACE_GIVEN)
+        add(text, capacity, " workspace");
+    add(text, capacity, "%s", unread[spec->unread]);
     if (spec->features & CLATTN_FEATURE_LSE)
         add(text, capacity, " lse %s", layout_name(spec->layout_lse));
     add(text, capacity, " scale %g q %g", (double)spec->scale, (double)spec->q_amplitude);

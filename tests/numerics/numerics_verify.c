@@ -23,6 +23,7 @@ typedef struct expectation {
     double largest_v;
     double size;                       /* of scores and lse, of plain rows; at least 1 */
     double tolerance_o, tolerance_lse; /* of plain rows */
+    double naive_extra_o;              /* how much larger the naive error of other rows is */
 } expectation;
 
 static void find_fault(verdict *out, const char *format, ...)
@@ -51,18 +52,6 @@ static double largest(const double *values, int64_t count)
     for (int64_t i = 0; i < count; i++)
         if (isfinite(values[i]) && fabs(values[i]) > most)
             most = fabs(values[i]);
-    return most;
-}
-
-/* Where both are finite: the extremes are compared one by one. */
-static double largest_error(const double *exact, const float *naive, int64_t count)
-{
-    double most = 0;
-    for (int64_t i = 0; i < count; i++) {
-        const double error = fabs(exact[i] - (double)naive[i]);
-        if (isfinite(error) && error > most)
-            most = error;
-    }
     return most;
 }
 
@@ -97,45 +86,86 @@ static double size_of_scores(const call_data *data)
 
 /* Rows with scores beyond all measure (at the floor of -1e30, say) are not to loosen what is asked
  * of the others. */
-static int is_plain(double lse) { return fabs(lse) < 1e6; }
+static int is_plain(double lse) { return fabs(lse) < 4096; }
 
-/* The errors of lse and its size, over plain rows. */
-static void measure_lse(expectation *e, int64_t rows, double *naive_error)
+/* The naive computation's largest error in a row, where both are finite: the extremes are compared one by
+ * one. */
+static double naive_row_error(const expectation *e, int64_t row, int64_t dim)
 {
-    *naive_error = 0;
+    double most = 0;
+    for (int64_t n = row * dim; n < (row + 1) * dim; n++) {
+        const double error = fabs(e->o[n] - (double)e->naive_o[n]);
+        if (isfinite(error) && error > most)
+            most = error;
+    }
+    return most;
+}
+
+/* The errors of the naive computation and the size of lse, over plain rows; and over the others. */
+static void measure_rows(expectation *e, int64_t rows, int64_t dim, double *naive_o, double *naive_lse)
+{
+    double others = 0;
+    *naive_o = *naive_lse = 0;
     e->size = 1;
-    for (int64_t row = 0; row < rows; row++)
+    for (int64_t row = 0; row < rows; row++) {
+        const double error = naive_row_error(e, row, dim);
         if (is_plain(e->lse[row])) {
-            *naive_error = fmax(*naive_error, fabs(e->lse[row] - (double)e->naive_lse[row]));
+            *naive_o = fmax(*naive_o, error);
+            *naive_lse = fmax(*naive_lse, fabs(e->lse[row] - (double)e->naive_lse[row]));
             e->size = fmax(e->size, fabs(e->lse[row]));
+        } else {
+            others = fmax(others, error);
         }
+    }
+    e->naive_extra_o = fmax(others - *naive_o, 0);
+}
+
+/* How large scaled bias is, of plain size. */
+static double size_of_bias(const call_data *data)
+{
+    const tensor_view *bias = &data->view[TENSOR_BIAS], *scale = &data->view[TENSOR_HEAD_SCALE];
+    double most = 0;
+    if (bias->buffer == NULL || scale->buffer == NULL)
+        return 0;
+    for (int64_t b = 0; b < bias->size[0]; b++)
+        for (int64_t h = 0; h < bias->size[1]; h++)
+            for (int64_t i = 0; i < bias->size[2]; i++)
+                for (int64_t j = 0; j < bias->size[3]; j++) {
+                    const double value = fabs((double)view_load(bias, b, h, i, j));
+                    if (is_plain(value))
+                        most = fmax(most, value * fabs((double)view_load(scale, b, h, 0, 0)));
+                }
+    return most;
 }
 
 static void set_tolerance(expectation *e, const call_data *data)
 {
     const call_spec *spec = &data->spec;
     const int64_t rows = spec->batch * spec->heads_q * spec->q_len;
-    const int64_t elements = rows * spec->head_dim_v;
-    const double tanh_floor = TANH_UNITS * UNIT_FLOAT * (double)spec->softcap;
-    double naive_error;
-    measure_lse(e, rows, &naive_error);
+    const double gain = score_mod_gain(spec->score_mod);
+    const double tanh_floor = gain * TANH_UNITS * UNIT_FLOAT * (double)spec->softcap;
+    double naive_o, naive_lse;
+    measure_rows(e, rows, spec->head_dim_v, &naive_o, &naive_lse);
     const double scores = size_of_scores(data);
     if (is_plain(scores))
         e->size = fmax(e->size, scores);
+    e->size = gain * fmax(e->size, size_of_bias(data));
     e->largest_v = largest_row(&data->view[TENSOR_V], 1);
-    e->tolerance_o = 2 * largest_error(e->o, e->naive_o, elements) +
-                     ((SUM_UNITS + SCORE_UNITS * e->size) * UNIT_FLOAT + tanh_floor) * e->largest_v +
-                     unit_of(spec->dtype_o) * largest(e->o, elements) + least_of(spec->dtype_o);
-    e->tolerance_lse = 2 * naive_error + LSE_UNITS * UNIT_FLOAT * e->size + tanh_floor;
+    e->tolerance_o =
+        2 * naive_o + ((SUM_UNITS + SCORE_UNITS * e->size) * UNIT_FLOAT + tanh_floor) * e->largest_v +
+        unit_of(spec->dtype_o) * largest(e->o, rows * spec->head_dim_v) + least_of(spec->dtype_o);
+    e->tolerance_lse = 2 * naive_lse + (LSE_UNITS * UNIT_FLOAT * e->size + tanh_floor) *
+                                           (spec_has(spec, CLATTN_FEATURE_LSE_BASE_2) ? 1 / log(2.0) : 1);
 }
 
 /* What a row's own lse adds, if it is larger than those of plain rows. At the floor weights are
  * uniform and nothing is lost. */
 static double extra_o(const expectation *e, double lse)
 {
-    return is_plain(lse) || !isfinite(lse) || lse < -0.9e30
-               ? 0
-               : fmin(SCORE_UNITS * fabs(lse) * UNIT_FLOAT, 1) * e->largest_v;
+    if (is_plain(lse) || !isfinite(lse))
+        return 0;
+    return 2 * e->naive_extra_o +
+           (lse < -0.9e30 ? 0 : fmin(SCORE_UNITS * fabs(lse) * UNIT_FLOAT, 1) * e->largest_v);
 }
 
 static double extra_lse(double lse)
@@ -214,13 +244,23 @@ static double distance(double expected, double found, double tolerance)
     return fabs(expected - found) / tolerance;
 }
 
+/* A row without keys, or one whose sink leaves nothing to them. */
+static int is_zero_row(const expectation *e, int64_t row, int64_t dim)
+{
+    int zero = 1;
+    for (int64_t c = 0; c < dim; c++)
+        zero &= e->o[row * dim + c] == 0;
+    return zero;
+}
+
 static void compare_row(verdict *out, const call_data *data, const expectation *e, int64_t b, int64_t h,
                         int64_t i)
 {
     const call_spec *spec = &data->spec;
     const int64_t row = (b * spec->heads_q + h) * spec->q_len + i;
     const double row_lse = e->lse[row];
-    const double tolerance_o = row_lse == -INFINITY ? 0x1p-1000 : e->tolerance_o + extra_o(e, row_lse);
+    const double tolerance_o =
+        is_zero_row(e, row, spec->head_dim_v) ? 0x1p-1000 : e->tolerance_o + extra_o(e, row_lse);
     const double tolerance_lse = e->tolerance_lse + extra_lse(row_lse);
     for (int64_t c = 0; c < spec->head_dim_v; c++) {
         const double expected = e->o[row * spec->head_dim_v + c];
@@ -244,6 +284,33 @@ static void compare_row(verdict *out, const call_data *data, const expectation *
                    (long long)h, (long long)i, found, row_lse, tolerance_lse, off);
 }
 
+static void check_rows_beyond(verdict *out, const call_data *data)
+{
+    const call_spec *spec = &data->spec;
+    const reference_call call = data_reference(data);
+    for (int64_t b = 0; b < spec->batch; b++)
+        for (int64_t i = reference_sequence_of(&call, b).q_len; i < spec->q_len; i++) {
+            if (!view_row_is_untouched(&data->view[TENSOR_O], b, i))
+                find_fault(out, "o[%lld, .., %lld] was written, beyond the entry's q length", (long long)b,
+                           (long long)i);
+            if (spec_has(spec, CLATTN_FEATURE_LSE) && !view_row_is_untouched(&data->view[TENSOR_LSE], b, i))
+                find_fault(out, "lse[%lld, .., %lld] was written, beyond the entry's q length", (long long)b,
+                           (long long)i);
+        }
+}
+
+static void compare_all(verdict *out, const call_data *data, const expectation *e)
+{
+    const call_spec *spec = &data->spec;
+    const reference_call call = data_reference(data);
+    for (int64_t b = 0; b < spec->batch; b++)
+        for (int64_t h = 0; h < spec->heads_q; h++)
+            for (int64_t i = 0; i < reference_sequence_of(&call, b).q_len; i++)
+                compare_row(out, data, e, b, h, i);
+    out->tolerance_o = e->tolerance_o;
+    out->tolerance_lse = e->tolerance_lse;
+}
+
 void verify_call(verdict *out, const call_data *data)
 {
     const call_spec *spec = &data->spec;
@@ -253,10 +320,10 @@ void verify_call(verdict *out, const call_data *data)
     if (!expectation_make(&e, data))
         find_fault(out, "the reference ran out of host memory");
     else
-        for (int64_t b = 0; b < spec->batch; b++)
-            for (int64_t h = 0; h < spec->heads_q; h++)
-                for (int64_t i = 0; i < spec->q_len; i++)
-                    compare_row(out, data, &e, b, h, i);
+        compare_all(out, data, &e);
+    check_rows_beyond(out, data);
+    if (data->workspace_overrun)
+        find_fault(out, "something was written beside the workspace");
     if (!view_surroundings_are_untouched(&data->view[TENSOR_O]))
         find_fault(out, "something was written between or beside the rows of o");
     if ((spec->features & CLATTN_FEATURE_LSE) != 0 &&

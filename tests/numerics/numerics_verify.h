@@ -18,7 +18,9 @@
  *                                  not a kernel that scales q first
  *        + 5 u * softcap
  *
- * Rows with |lse| beyond 1e6 are not counted in S; each adds its own, for itself only.
+ * S also covers bias_head_scale * bias; S and softcap count as often as score_mod enlarges errors. lse in
+ * base 2 has larger units. Rows with |lse| beyond 4096 are not counted, neither in S nor in the naive
+ * computation's error; each adds its own, for itself only. Rows of o that are exactly 0 have to be 0.
  */
 #ifndef CLATTN_NUMERICS_VERIFY_H
 #define CLATTN_NUMERICS_VERIFY_H
@@ -28,12 +30,13 @@
 enum { VERDICT_CHARS = 320 };
 
 typedef struct verdict {
-    char fault[VERDICT_CHARS]; /* empty: all is right */
-    double worst_o, worst_lse; /* error / tolerance; at most 1 if all is right */
+    char fault[VERDICT_CHARS];         /* empty: all is right */
+    double worst_o, worst_lse;         /* error / tolerance; at most 1 if all is right */
+    double tolerance_o, tolerance_lse; /* of plain rows: two right results differ by twice that at most */
 } verdict;
 
 /* Outputs against the reference, extremes (NaN, -inf, rows without keys) exactly; and that nothing
- * beside the outputs was written. */
+ * beside the outputs was written, nor rows beyond an entry's q length, nor beside the workspace. */
 void verify_call(verdict *out, const call_data *data);
 
 /* Whether two outputs of the same layout hold the same bits. */

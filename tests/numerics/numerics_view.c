@@ -60,7 +60,7 @@ static void repeat_some_axes(tensor_view *view, random_state *random)
 void view_place(tensor_view *view, tensor_layout layout, random_state *random)
 {
     const int64_t dim = view->size[3];
-    const size_t element = dtype_size(view->dtype);
+    const size_t element = view_element_size(view);
     view->offset = GUARD_BYTES;
     switch (layout) {
     case LAYOUT_BSHD:
@@ -93,26 +93,63 @@ void view_make_buffer(tensor_view *view)
         else if (elements > 0)
             elements += (view->size[axis] - 1) * view->stride[axis];
     }
-    buffer_make(view->buffer, view->offset + (size_t)elements * dtype_size(view->dtype) + GUARD_BYTES);
+    buffer_make(view->buffer, view->offset + (size_t)elements * view_element_size(view) + GUARD_BYTES);
 }
 
 /* ---- Elements ---- */
 
-static unsigned char *element_at(const tensor_view *view, int64_t b, int64_t h, int64_t i, int64_t c)
+size_t view_element_size(const tensor_view *view)
+{
+    return view->dtype == ELEMENT_BYTE    ? 1
+           : view->dtype == ELEMENT_INT32 ? sizeof(int32_t)
+                                          : dtype_size(view->dtype);
+}
+
+unsigned char *view_element(const tensor_view *view, int64_t b, int64_t h, int64_t i, int64_t c)
 {
     const int64_t element =
         b * view->stride[0] + h * view->stride[1] + i * view->stride[2] + c * view->stride[3];
-    return view->buffer->bytes + view->offset + (uint64_t)element * dtype_size(view->dtype);
+    return view->buffer->bytes + view->offset + (uint64_t)element * view_element_size(view);
 }
 
 float view_load(const tensor_view *view, int64_t b, int64_t h, int64_t i, int64_t c)
 {
-    return tensor_load(element_at(view, b, h, i, c), view->dtype);
+    return tensor_load(view_element(view, b, h, i, c), view->dtype);
 }
 
 void view_store(const tensor_view *view, int64_t b, int64_t h, int64_t i, int64_t c, float value)
 {
-    tensor_store(element_at(view, b, h, i, c), view->dtype, value);
+    tensor_store(view_element(view, b, h, i, c), view->dtype, value);
+}
+
+int32_t view_load_int(const tensor_view *view, int64_t b, int64_t h, int64_t i, int64_t c)
+{
+    const unsigned char *element = view_element(view, b, h, i, c);
+    int32_t value;
+    if (view->dtype == ELEMENT_BYTE)
+        return *element;
+    memcpy(&value, element, sizeof value);
+    return value;
+}
+
+void view_store_int(const tensor_view *view, int64_t b, int64_t h, int64_t i, int64_t c, int32_t value)
+{
+    unsigned char *element = view_element(view, b, h, i, c);
+    if (view->dtype == ELEMENT_BYTE)
+        *element = (unsigned char)value;
+    else
+        memcpy(element, &value, sizeof value);
+}
+
+int view_row_is_untouched(const tensor_view *view, int64_t b, int64_t i)
+{
+    int untouched = 1;
+    for (int64_t h = 0; h < view->size[1]; h++) {
+        const unsigned char *row = view_element(view, b, h, i, 0);
+        for (size_t n = 0; n < (size_t)view->size[3] * view_element_size(view); n++)
+            untouched &= row[n] == POISON_BYTE;
+    }
+    return untouched;
 }
 
 int view_surroundings_are_untouched(const tensor_view *view)
@@ -123,11 +160,11 @@ int view_surroundings_are_untouched(const tensor_view *view)
     if (copy == NULL)
         return 0;
     memcpy(copy, view->buffer->bytes, size);
-    const size_t row = (size_t)view->size[3] * dtype_size(view->dtype);
+    const size_t row = (size_t)view->size[3] * view_element_size(view);
     for (int64_t b = 0; b < view->size[0]; b++)
         for (int64_t h = 0; h < view->size[1]; h++)
             for (int64_t i = 0; i < view->size[2]; i++)
-                memset(copy + (element_at(view, b, h, i, 0) - view->buffer->bytes), POISON_BYTE, row);
+                memset(copy + (view_element(view, b, h, i, 0) - view->buffer->bytes), POISON_BYTE, row);
     for (size_t i = 0; i < size; i++)
         untouched &= copy[i] == POISON_BYTE;
     free(copy);

@@ -8,6 +8,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Elements that are no numbers of the library: they follow CLATTN_DTYPE_*. */
+enum { ELEMENT_BYTE = 100, ELEMENT_INT32 };
+
 /* What is left alone is filled with this byte: 0xff.. is a NaN in every storage type, so an element
  * read by mistake is seen in the result, and one written by mistake is seen in the buffer. */
 enum { POISON_BYTE = 0xff, GUARD_BYTES = 256 };
@@ -34,7 +37,7 @@ typedef struct byte_buffer {
 
 typedef struct tensor_view {
     byte_buffer *buffer;
-    int32_t dtype;
+    int32_t dtype;     /* CLATTN_DTYPE_*, ELEMENT_* */
     int64_t size[4];   /* batch, head, token, last */
     int64_t stride[4]; /* in elements */
     uint64_t offset;   /* of element (0, 0, 0, 0), in bytes */
@@ -51,8 +54,18 @@ void buffer_make(byte_buffer *buffer, size_t size);
 void buffer_poison(byte_buffer *buffer);
 void buffer_free(byte_buffer *buffer);
 
+size_t view_element_size(const tensor_view *view);
+unsigned char *view_element(const tensor_view *view, int64_t b, int64_t h, int64_t i, int64_t c);
+
 float view_load(const tensor_view *view, int64_t b, int64_t h, int64_t i, int64_t c);
 void view_store(const tensor_view *view, int64_t b, int64_t h, int64_t i, int64_t c, float value);
+
+/* The same for ELEMENT_*. */
+int32_t view_load_int(const tensor_view *view, int64_t b, int64_t h, int64_t i, int64_t c);
+void view_store_int(const tensor_view *view, int64_t b, int64_t h, int64_t i, int64_t c, int32_t value);
+
+/* Whether row i of every head of entry b is still poison. */
+int view_row_is_untouched(const tensor_view *view, int64_t b, int64_t i);
 
 /* Whether every byte of the buffer outside the tensor's elements is still poison. */
 int view_surroundings_are_untouched(const tensor_view *view);
