@@ -100,12 +100,7 @@ static clattn_status check_workspace(clattn__operand *workspace, const clattn_pl
     RETURN_ERROR_IF(clattn__tile_map_bound(plan, 1, 1, 1).bytes == 0, log, CLATTN_INVALID_ARGUMENT,
                     WHERE ": workspace.handle is set; expected NULL, calls of this plan need none");
     workspace->is_needed = 1;
-    clattn_tensor contiguous = args->workspace;
-    contiguous.stride[3] = 1;
-    workspace->tensor = &contiguous;
-    const clattn_status status = clattn__check_operand(workspace, plan->context);
-    workspace->tensor = &args->workspace;
-    return status;
+    return clattn__check_operand(workspace, plan->context);
 }
 
 /* ---- Scalars ---- */
@@ -450,6 +445,7 @@ clattn_status clattn_enqueue_forward(clattn_plan *plan, cl_command_queue queue,
     FORWARD_IF_ERROR(make_rows_contiguous(&args.k, "k", log));
     FORWARD_IF_ERROR(make_rows_contiguous(&args.v, "v", log));
     FORWARD_IF_ERROR(make_rows_contiguous(&args.o, "o", log));
+    args.workspace.stride[3] = 1;
     clattn__operand operands[CLATTN__BUFFERS];
     list_operands(operands, &plan->desc, &args);
     for (int i = 0; i < CLATTN__BUFFER_USER; i++)

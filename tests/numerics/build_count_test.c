@@ -45,7 +45,7 @@ static void expect_builds(unsigned expected)
     assert_int_equal(counters.builds_from_binary, 0);
 }
 
-/* Everything that a call without softcap and bias may vary, head dims of the same class included.
+/* Everything that a call may vary while nothing changes single scores, head dims of the same class included.
  */
 static void run_lean_calls(void)
 {
@@ -53,6 +53,8 @@ static void run_lean_calls(void)
     const int32_t dims[] = {33, 40, 59, 64};
     const uint32_t features[] = {0, CLATTN_FEATURE_CAUSAL, CLATTN_FEATURE_WINDOW,
                                  CLATTN_FEATURE_CAUSAL | CLATTN_FEATURE_WINDOW | CLATTN_FEATURE_LSE};
+    const uint32_t more[] = {0, CLATTN_FEATURE_SINKS, CLATTN_FEATURE_Q_LENS | CLATTN_FEATURE_KV_LENS,
+                             CLATTN_FEATURE_LSE | CLATTN_FEATURE_LSE_BASE_2};
     for (int i = 0; i < 40; i++) {
         call_spec spec = spec_plain(options.path);
         spec.batch = 1 + i % 3;
@@ -62,9 +64,11 @@ static void run_lean_calls(void)
         spec.heads_q = spec.heads_kv * (1 + i % 4);
         spec.head_dim_qk = dims[i % 4];
         spec.head_dim_v = dims[i / 3 % 4];
-        spec.features = features[i / 5 % 4];
+        spec.features = features[i / 5 % 4] | more[i / 7 % 4];
         spec.position_mode = i % 3;
-        if (spec.position_mode == CLATTN_POSITION_EXPLICIT)
+        if (spec.position_mode == CLATTN_POSITION_EXPLICIT && i % 2 == 0)
+            spec.features |= CLATTN_FEATURE_Q_OFFSETS;
+        else if (spec.position_mode == CLATTN_POSITION_EXPLICIT)
             spec.q_offset = i - 20;
         if (spec.features & CLATTN_FEATURE_WINDOW) {
             spec.window_left = i % 7 - 1;
@@ -79,6 +83,8 @@ static void run_lean_calls(void)
 
 static void run_full_calls(void)
 {
+    const uint32_t more[] = {0, CLATTN_FEATURE_MASK | CLATTN_FEATURE_SINKS, CLATTN_FEATURE_ALIBI,
+                             CLATTN_FEATURE_KEY_TILES | CLATTN_FEATURE_KV_LENS};
     for (int i = 0; i < 9; i++) {
         call_spec spec = spec_plain(options.path);
         spec.layout_in = (tensor_layout)(i % LAYOUTS);
@@ -89,32 +95,50 @@ static void run_full_calls(void)
         if (i % 3 != 1)
             spec.features |= CLATTN_FEATURE_BIAS;
         spec.bias_axes = i % 2 == 0 ? BIAS_KEY : BIAS_ROW | BIAS_KEY | BIAS_TRANSPOSED;
+        spec.features |= more[i % 4];
+        spec.mask_axes = BIAS_KEY;
+        spec.mask_percent = 70;
+        spec.mask_block = 1;
+        if (spec_has(&spec, CLATTN_FEATURE_KEY_TILES)) {
+            spec.tile_rows = 16 << i % 3;
+            spec.tile_keys = 64;
+            spec.tiles_percent = 50;
+        }
         run(&spec);
     }
 }
 
-static void test_calls_share_one_program(void **state)
+static void run_mod_calls(void)
+{
+    for (int i = 0; i < 3; i++) {
+        call_spec spec = spec_plain(options.path);
+        spec.mask_mod = MASK_MOD_PREFIX;
+        spec.user_values[0] = spec.user_values[1] = (float)(i + 3);
+        spec.features |= i == 2 ? CLATTN_FEATURE_SOFTCAP : 0;
+        spec.softcap = i == 2 ? 3.0f : 0.0f;
+        run(&spec);
+    }
+}
+
+/* One program for all calls whose single scores nothing changes, a second one for softcap, bias, mask, ALiBi
+ * and key tiles, and one for each pair of texts. */
+static void test_programs_of_a_model(void **state)
 {
     (void)state;
     run_lean_calls();
     expect_builds(1);
-}
-
-static void test_softcap_and_bias_add_one(void **state)
-{
-    (void)state;
-    run_lean_calls();
     run_full_calls();
     expect_builds(2);
     run_lean_calls();
     expect_builds(2);
+    run_mod_calls();
+    expect_builds(3);
 }
 
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_calls_share_one_program, open_fresh, close_again),
-        cmocka_unit_test_setup_teardown(test_softcap_and_bias_add_one, open_fresh, close_again),
+        cmocka_unit_test_setup_teardown(test_programs_of_a_model, open_fresh, close_again),
     };
     if (options_read(&options, argc, argv) != 0)
         return 1;
