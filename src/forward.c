@@ -297,8 +297,8 @@ static void set_arguments(attention_args *out, const clattn_plan *plan, const cl
     out->head_dim_qk = desc->head_dim_qk;
     out->head_dim_v = desc->head_dim_v;
     out->want_lse = (features & CLATTN_FEATURE_LSE) != 0;
-    out->transforms = plan->has_score_mod || (features & (CLATTN_FEATURE_SOFTCAP | CLATTN_FEATURE_BIAS |
-                                                          CLATTN_FEATURE_ALIBI)) != 0;
+    out->transforms = plan->has_score_mod ||
+                      (features & (CLATTN_FEATURE_SOFTCAP | CLATTN_FEATURE_BIAS | CLATTN_FEATURE_ALIBI)) != 0;
     out->has_bias = (features & CLATTN_FEATURE_BIAS) != 0;
     out->has_bias_head_scale = (features & CLATTN_FEATURE_BIAS_HEAD_SCALE) != 0;
     out->has_mask = (features & CLATTN_FEATURE_MASK) != 0;
