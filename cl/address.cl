@@ -76,5 +76,5 @@ static inline sequence sequence_of(int batch, const attention_buffers *in, const
         a->has_kv_lens ? clamp(in->kv_lens[number_at(&a->kv_lens, batch, 0)], 0, a->kv_len) : a->kv_len;
     const long offset =
         a->has_q_offsets ? in->q_offsets[number_at(&a->q_offsets, batch, 0)] : a->q_offset;
-    return make_sequence(q_len, kv_len, a->position_mode, offset, a->window_left, a->window_right);
+    return make_sequence(q_len, kv_len, a->position_mode, offset, a->window_begin, a->window_end);
 }

@@ -39,9 +39,9 @@ typedef struct attention_args {
     long tiles_entry;
     long tiles_capacity;
     long user; // bytes
-    long q_offset; // with POSITION_EXPLICIT; within +-2^40, as the next two
-    long window_left; // keys to the left of the row's position that it may see; -1: all
-    long window_right; // likewise, the causal bound folded in
+    long q_offset; // with POSITION_EXPLICIT
+    long window_begin; // causal bound and window relative to the row's position (bounds.cl)
+    long window_end;
     int first_group; // of this launch: long calls are cut into several
     int num_groups; // of this launch; 0: nothing to do (the warm-up)
     int q_tiles; // query tiles per head

@@ -23,10 +23,10 @@ static inline int clamp_to_length(long number)
     return number < -MAX_LENGTH ? -MAX_LENGTH : number > MAX_LENGTH ? MAX_LENGTH : (int)number;
 }
 
-// left, right: keys beside its position that a row may see, -1: all of them. Beyond +-2^30, to which offset
-// and band are clamped, every or no key is seen anyway.
-static inline sequence make_sequence(int q_len, int kv_len, int position_mode, long explicit_offset, long left,
-                                     long right)
+// A row at position p may see key j if  p + window_begin <= j < p + window_end. Beyond +-2^30, to which offset
+// and band are clamped, every or no key is seen anyway; no argument lies beyond +-2^60.
+static inline sequence make_sequence(int q_len, int kv_len, int position_mode, long explicit_offset,
+                                     long window_begin, long window_end)
 {
     const long offset = position_mode == POSITION_BOTTOM_RIGHT ? (long)kv_len - q_len
                         : position_mode == POSITION_TOP_LEFT   ? 0
@@ -35,8 +35,8 @@ static inline sequence make_sequence(int q_len, int kv_len, int position_mode, l
     s.q_len = q_len;
     s.kv_len = kv_len;
     s.offset = clamp_to_length(offset);
-    s.band_begin = left < 0 ? -MAX_LENGTH : clamp_to_length(offset - left);
-    s.band_end = right < 0 ? MAX_LENGTH : clamp_to_length(offset + right + 1);
+    s.band_begin = clamp_to_length(offset + window_begin);
+    s.band_end = clamp_to_length(offset + window_end);
     return s;
 }
 

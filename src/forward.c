@@ -225,22 +225,37 @@ static number_address number_address_of(const clattn__operand *x)
     return address;
 }
 
-/* Offsets and windows may be any numbers. Beyond +-2^40 they mean what +-2^40 means, and the kernel can add
- * them up. */
-static int64_t clamp_to_band(int64_t value)
+static int64_t clamp(int64_t value, int64_t limit)
 {
-    const int64_t limit = (int64_t)1 << 40;
     return value < -limit ? -limit : value > limit ? limit : value;
 }
 
+/* a + b, or the nearest number that there is. */
+static int64_t saturating_add(int64_t a, int64_t b)
+{
+    if (b > 0 && a > INT64_MAX - b)
+        return INT64_MAX;
+    if (b < 0 && a < INT64_MIN - b)
+        return INT64_MIN;
+    return a + b;
+}
+
+/* Offset and window may be any numbers, so their sum is taken here as far as it is known: exactly. The kernel
+ * adds the clamped offset again. What lies beyond any length stays so far beyond that no sum brings it back.
+ */
 static void set_positions(attention_args *out, const clattn_plan_desc *desc, const clattn_forward_args *args)
 {
+    const int64_t far = (int64_t)1 << 50, most_offset = (int64_t)1 << 40;
     const int window = (desc->features & CLATTN_FEATURE_WINDOW) != 0;
     const int causal = (desc->features & CLATTN_FEATURE_CAUSAL) != 0;
+    const int64_t left = window ? args->window_left : -1;
+    const int64_t right = causal ? 0 : window ? args->window_right : -1;
+    const int64_t begin = left < 0 ? INT64_MIN : saturating_add(args->q_offset, -left);
+    const int64_t end = right < 0 ? INT64_MAX : saturating_add(saturating_add(args->q_offset, right), 1);
     out->position_mode = desc->position_mode;
-    out->q_offset = clamp_to_band(args->q_offset);
-    out->window_left = window ? clamp_to_band(args->window_left) : -1;
-    out->window_right = causal ? 0 : window ? clamp_to_band(args->window_right) : -1;
+    out->q_offset = clamp(args->q_offset, most_offset);
+    out->window_begin = clamp(begin, far) - out->q_offset;
+    out->window_end = clamp(end, far) - out->q_offset;
 }
 
 static void set_tile_map(attention_args *out, const clattn__tile_map *map, const clattn_forward_args *args)

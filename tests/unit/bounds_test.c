@@ -138,7 +138,9 @@ static int sees_by_rule(int64_t row, int64_t key, int64_t kv_len, int64_t offset
 static void check_sequence(int q_len, int kv_len, int mode, int64_t explicit_offset, int64_t left,
                            int64_t right)
 {
-    const sequence s = make_sequence(q_len, kv_len, mode, explicit_offset, left, right);
+    const int64_t far = (int64_t)1 << 50;
+    const sequence s = make_sequence(q_len, kv_len, mode, explicit_offset, left < 0 ? -far : -left,
+                                     right < 0 ? far : right + 1);
     const int64_t offset = mode == CLATTN_POSITION_BOTTOM_RIGHT ? (int64_t)kv_len - q_len
                            : mode == CLATTN_POSITION_TOP_LEFT   ? 0
                                                                 : explicit_offset;
