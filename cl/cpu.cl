@@ -261,10 +261,10 @@ INLINE void stage_panel(float_v (*staged)[PANEL_VECTORS], const query_panel *pan
 
 // ---- From products to final scores --------------------------------------------------------------------
 //
-// One simple pass over a panel's scores for each part that takes part; between the two products, whose
-// operands stay in cache, a pass costs little.
+// One simple pass over a panel's scores for each part that takes part: they stay in cache between the two
+// products, so a pass costs little.
 
-// The head that a tile belongs to.
+// What all scores of a tile have in common.
 typedef struct score_inputs {
     const attention_buffers *in;
     const attention_args *a;
@@ -384,7 +384,7 @@ INLINE void finish_scores(float_v (*scores)[PANEL_VECTORS], float_v new_max[PANE
             const int_v row = rows_of(panel, v);
             const int_v ahead = block + j - row;
             const int_v seen = ahead >= at->seq.band_begin && ahead < at->seq.band_end &&
-                                  row <= panel->last_row; // other rows must not make a key count as seen
+                               row <= panel->last_row; // other rows must not make a key count as seen
             scores[j][v] = seen ? scores[j][v] : (float_v)(-INFINITY);
         }
     FOR_EACH_SCORE(keys, j, v)

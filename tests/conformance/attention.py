@@ -35,8 +35,8 @@ class Attention:
     def __init__(self, header, library, cache=None, device=""):
         self.header = Header(header)
         self.device = Device(device)
-        self.library = ctypes.CDLL(library)
-        self.header.bind(self.library)
+        self.clattn = ctypes.CDLL(library)
+        self.header.bind(self.clattn)
         self.plans = {}
         self.paths = {}
         self.log = []
@@ -44,9 +44,9 @@ class Attention:
         options = self.header.new("clattn_context_options")
         options.log = ctypes.cast(self._log_fn, ctypes.c_void_p)
         if cache:
-            self._check(self.library.clattn_directory_cache_open(ctypes.byref(options.cache), cache.encode()))
+            self._check(self.clattn.clattn_directory_cache_open(ctypes.byref(options.cache), cache.encode()))
         context = ctypes.c_void_p()
-        self._check(self.library.clattn_context_create(ctypes.byref(context), self.device.context, self.device.id,
+        self._check(self.clattn.clattn_context_create(ctypes.byref(context), self.device.context, self.device.id,
                                                        ctypes.byref(options)))
         self.context = context
 
@@ -55,14 +55,14 @@ class Attention:
 
     def alibi_slopes(self, heads, max_bias=0.0):
         slopes = np.empty(heads, np.float32)
-        self._check(self.library.clattn_alibi_slopes(slopes.ctypes.data, heads, max_bias))
+        self._check(self.clattn.clattn_alibi_slopes(slopes.ctypes.data, heads, max_bias))
         return slopes
 
     def has_path(self, path):
         """Whether the device has this path at all."""
         if path not in self.paths:
             desc = self._desc((np.dtype(np.float32),) * 5, (1, 1), (64, 64), 0, "bottom_right", path)
-            self.paths[path] = self.library.clattn_plan_supported(self.context, ctypes.byref(desc), None, 0) == 0
+            self.paths[path] = self.clattn.clattn_plan_supported(self.context, ctypes.byref(desc), None, 0) == 0
         return self.paths[path]
 
     def forward(self, q, k, v, o, lse=None, causal=False, window=None, softcap=0.0, scale=0.0,
@@ -91,7 +91,7 @@ class Attention:
         try:
             for name, array in {"q": q, "k": k, "v": v, **outputs, **tensors}.items():
                 self._set(getattr(args, name), array, buffers)
-            self._check(self.library.clattn_enqueue_forward(plan, self.device.queue, ctypes.byref(args), 0, None, None))
+            self._check(self.clattn.clattn_enqueue_forward(plan, self.device.queue, ctypes.byref(args), 0, None, None))
             self.device.finish()
             for array in outputs.values():
                 self.device.read(buffers[id(root_of(array))], root_of(array))
@@ -125,11 +125,11 @@ class Attention:
         if key not in self.plans:
             plan = ctypes.c_void_p()
             desc = self._desc(*key)
-            self._check(self.library.clattn_plan_create(ctypes.byref(plan), self.context, ctypes.byref(desc)))
+            self._check(self.clattn.clattn_plan_create(ctypes.byref(plan), self.context, ctypes.byref(desc)))
             self.plans[key] = plan
         return self.plans[key]
 
     def _check(self, status):
         if status != 0:
-            name = self.library.clattn_status_string(status).decode()
+            name = self.clattn.clattn_status_string(status).decode()
             raise Refused(re.sub(r"\s+", " ", "%s: %s" % (name, self.log[-1] if self.log else "no log"))[:400])
