@@ -1,5 +1,15 @@
 // address.cl: where a tile's rows are. A 64-bit base per (batch, head), 64-bit token strides; within a
-// row 32 bits. This is the one place that knows how sequences are stored.
+// row 32 bits. This is the one place that knows how sequences are stored: padded, packed or in pages.
+
+#ifndef PAGE_SIZE // tokens of a page of k and v; 0: no pages
+#define PAGE_SIZE 0
+#endif
+#ifndef BLOCK_Q // rows of a work-group
+#define BLOCK_Q 64
+#endif
+#ifndef DECODE // 1: a work-group's rows are those of all heads that share a KV head, and keys are split
+#define DECODE 0
+#endif
 
 // What every kernel takes before attention_args, in the order of CLATTN__BUFFERS (src/emit.h).
 #define ATTENTION_BUFFERS                                                                                \
@@ -10,7 +20,10 @@
         const __global int *restrict q_lens, const __global int *restrict kv_lens,                       \
         const __global int *restrict q_offsets, const __global int *restrict tiles_count,                \
         const __global int *restrict tiles_index, const __global uchar *restrict user,                   \
-        __global uchar *restrict tile_map
+        const __global float *restrict k_scale, const __global float *restrict v_scale,                  \
+        const __global int *restrict cu_seqlens_q, const __global int *restrict cu_seqlens_k,            \
+        const __global int *restrict block_table, __global int *restrict status_words,                   \
+        __global uchar *restrict workspace
 
 typedef struct attention_buffers {
     const __global q_t *q;
@@ -29,33 +42,24 @@ typedef struct attention_buffers {
     const __global int *tiles_count;
     const __global int *tiles_index;
     const __global uchar *user;
-    __global uchar *tile_map;
+    const __global float *k_scale;
+    const __global float *v_scale;
+    const __global int *cu_seqlens_q;
+    const __global int *cu_seqlens_k;
+    const __global int *block_table;
+    __global int *status_words;
+    __global uchar *workspace;
 } attention_buffers;
 
 // The parameters of a kernel as one struct.
 #define GATHERED_BUFFERS                                                                                 \
     {                                                                                                    \
         q, k, v, o, lse, bias, mask, bias_head_scale, alibi_slopes, sinks, q_lens, kv_lens, q_offsets,   \
-            tiles_count, tiles_index, user, tile_map                                                     \
+            tiles_count, tiles_index, user, k_scale, v_scale, cu_seqlens_q, cu_seqlens_k, block_table,   \
+            status_words, workspace                                                                      \
     }
 
-// Which query tile, head and sequence a work-group works on. Tiles of a head are neighbours, so that the
-// groups running at one time share K and V.
-typedef struct work_place {
-    int q_tile;
-    int head;
-    int batch;
-} work_place;
-
-static inline work_place place_of_group(int group, const attention_args *a)
-{
-    work_place place;
-    const int row = group / a->q_tiles;
-    place.q_tile = group - row * a->q_tiles;
-    place.batch = row / a->heads_q;
-    place.head = row - place.batch * a->heads_q;
-    return place;
-}
+static inline int has(const attention_args *a, int feature) { return (a->features & feature) != 0; }
 
 static inline long head_base(const tensor_address *t, int batch, int head)
 {
@@ -67,14 +71,131 @@ static inline long number_at(const number_address *t, int batch, int head)
     return t->base + batch * t->batch + head * t->head;
 }
 
-// Lengths and positions of a batch entry; what lies in device memory is clamped to what the host knows.
+// ---- Sequences ------------------------------------------------------------------------------------------
+
+// Where packed sequence b begins. What lies in device memory is clamped to what the host knows.
+static inline int first_row_of(int b, const __global int *cu_seqlens, long base, int total)
+{
+    return clamp(cu_seqlens[base + b], 0, total);
+}
+
+// Lengths and positions of a batch entry, and where it begins.
 static inline sequence sequence_of(int batch, const attention_buffers *in, const attention_args *a)
 {
-    const int q_len =
-        a->has_q_lens ? clamp(in->q_lens[number_at(&a->q_lens, batch, 0)], 0, a->q_len) : a->q_len;
-    const int kv_len =
-        a->has_kv_lens ? clamp(in->kv_lens[number_at(&a->kv_lens, batch, 0)], 0, a->kv_len) : a->kv_len;
+    int q_len = a->q_len, kv_len = a->kv_len, first_q = 0, first_k = 0;
+    if (has(a, FEATURE_CU_SEQLENS_Q)) {
+        first_q = first_row_of(batch, in->cu_seqlens_q, a->cu_seqlens_q, a->total_q);
+        q_len = clamp(first_row_of(batch + 1, in->cu_seqlens_q, a->cu_seqlens_q, a->total_q) - first_q, 0,
+                      q_len);
+    }
+    if (has(a, FEATURE_CU_SEQLENS_K)) {
+        first_k = first_row_of(batch, in->cu_seqlens_k, a->cu_seqlens_k, a->total_k);
+        kv_len = clamp(first_row_of(batch + 1, in->cu_seqlens_k, a->cu_seqlens_k, a->total_k) - first_k, 0,
+                       kv_len);
+    }
+    if (has(a, FEATURE_Q_LENS))
+        q_len = clamp(in->q_lens[number_at(&a->q_lens, batch, 0)], 0, q_len);
+    if (has(a, FEATURE_KV_LENS))
+        kv_len = clamp(in->kv_lens[number_at(&a->kv_lens, batch, 0)], 0, kv_len);
     const long offset =
-        a->has_q_offsets ? in->q_offsets[number_at(&a->q_offsets, batch, 0)] : a->q_offset;
-    return make_sequence(q_len, kv_len, a->position_mode, offset, a->window_begin, a->window_end);
+        has(a, FEATURE_Q_OFFSETS) ? in->q_offsets[number_at(&a->q_offsets, batch, 0)] : a->q_offset;
+    sequence seq = make_sequence(q_len, kv_len, a->position_mode, offset, a->window_begin, a->window_end);
+    seq.first_q = first_q;
+    seq.first_k = first_k;
+    return seq;
+}
+
+// The first row of a head of q, o or lse.
+static inline long query_base(const tensor_address *t, int batch, int head, const sequence *seq)
+{
+    return head_base(t, batch, head) + seq->first_q * t->token;
+}
+
+// ---- Keys -----------------------------------------------------------------------------------------------
+
+// Where the keys of one head are: rows of k or v, or their scales. Padded, packed, or in pages, which the table
+// names: entries beyond the sequence's keys are not read, and pages outside the pool are not touched.
+typedef struct key_rows {
+    long first;
+    long token;
+    const __global int *table;
+    long page; // from page to page
+    int last_page;
+} key_rows;
+
+static inline key_rows rows_of_keys(const tensor_address *t, int batch, int head_kv, const sequence *seq,
+                                    const attention_buffers *in, const attention_args *a)
+{
+    key_rows rows;
+    rows.token = t->token;
+    rows.table = in->block_table + a->block_table + batch * a->block_table_batch;
+    rows.page = t->batch;
+    rows.last_page = a->num_pages - 1;
+    rows.first = t->base + head_kv * t->head;
+    if (PAGE_SIZE == 0)
+        rows.first += batch * t->batch + seq->first_k * t->token;
+    return rows;
+}
+
+static inline long row_of_key(const key_rows *rows, int key)
+{
+#if PAGE_SIZE > 0
+    const int page = clamp(rows->table[key / PAGE_SIZE], 0, rows->last_page);
+    return rows->first + page * rows->page + key % PAGE_SIZE * rows->token;
+#else
+    return rows->first + key * rows->token;
+#endif
+}
+
+// ---- Work-groups ----------------------------------------------------------------------------------------
+
+// What a work-group works on. Tiles of a head are neighbours, so that the groups running at one time share K
+// and V. A tile is BLOCK_Q rows: queries of one head, or with DECODE pairs of query and head (see row_head),
+// for one of the splits of the keys.
+typedef struct work_place {
+    int q_tile;
+    int head; // with DECODE the KV head
+    int batch;
+    int split;
+} work_place;
+
+// Rows that each query has in a tile.
+static inline int rows_per_query(const attention_args *a) { return DECODE ? a->heads_per_kv : 1; }
+
+// Of packed sequence b, the first of the tiles that all sequences of a head may have together: a number that
+// grows by more than the sequence has. (So all tiles have places, and total / BLOCK_Q + batch places do.)
+static inline int first_tile_of(int b, const attention_buffers *in, const attention_args *a)
+{
+    const long row = first_row_of(b, in->cu_seqlens_q, a->cu_seqlens_q, a->total_q);
+    return (int)(row * rows_per_query(a) / BLOCK_Q) + b;
+}
+
+static inline work_place place_of_group(int group, const attention_buffers *in, const attention_args *a)
+{
+    work_place place;
+    const int heads = DECODE ? a->heads_q / a->heads_per_kv : a->heads_q;
+    int row = group / a->q_tiles;
+    place.q_tile = group - row * a->q_tiles;
+    place.split = 0;
+    if (DECODE) {
+        place.split = row % a->num_splits;
+        row /= a->num_splits;
+    }
+    place.batch = row / heads;
+    place.head = row - place.batch * heads;
+    if (has(a, FEATURE_CU_SEQLENS_Q)) { // the last sequence that does not begin behind the tile
+        int begin = 0, end = a->batch;
+        while (end - begin > 1) {
+            const int middle = (begin + end) / 2;
+            if (first_tile_of(middle, in, a) <= place.q_tile)
+                begin = middle;
+            else
+                end = middle;
+        }
+        place.batch = begin;
+        place.q_tile -= first_tile_of(begin, in, a);
+        if (place.q_tile < 0) // before the first sequence: beyond all rows instead
+            place.q_tile = MAX_LENGTH / BLOCK_Q;
+    }
+    return place;
 }

@@ -3,6 +3,21 @@
 //
 // Element (b, h, i, c) of a tensor lies at  base + b*batch + h*head + i*token + c  elements.
 
+// With CU_SEQLENS_* the batch stride is 0 and sequences begin at rows of their own; with pages it leads from page
+// to page. address.cl knows.
+
+#define FEATURE_LSE 0x10 // as CLATTN_FEATURE_*: what kernels ask for
+#define FEATURE_BIAS 0x8
+#define FEATURE_MASK 0x20
+#define FEATURE_BIAS_HEAD_SCALE 0x40
+#define FEATURE_ALIBI 0x80
+#define FEATURE_SINKS 0x100
+#define FEATURE_Q_LENS 0x200
+#define FEATURE_KV_LENS 0x400
+#define FEATURE_Q_OFFSETS 0x800
+#define FEATURE_CU_SEQLENS_Q 0x4000
+#define FEATURE_CU_SEQLENS_K 0x8000
+
 typedef struct tensor_address {
     long base;
     long batch;
@@ -28,6 +43,8 @@ typedef struct attention_args {
     tensor_address tiles_count; // token: from query tile to query tile
     tensor_address tiles_index; // likewise; from entry to entry: tiles_entry
     tensor_address tile_map; // token: from row of the map to row; head and batch are 0 where it repeats
+    tensor_address k_scale;
+    tensor_address v_scale;
     number_address bias_head_scale;
     number_address alibi_slopes;
     number_address sinks;
@@ -39,6 +56,13 @@ typedef struct attention_args {
     long tiles_entry;
     long tiles_capacity;
     long user; // bytes
+    long cu_seqlens_q;
+    long cu_seqlens_k;
+    long block_table; // and from entry to entry of the batch:
+    long block_table_batch;
+    long status_words;
+    long parts; // floats from the workspace's begin; what splits give (address.cl)
+    long part_rows; // rows of q of all sequences
     long q_offset; // with POSITION_EXPLICIT
     long window_begin; // causal bound and window relative to the row's position (bounds.cl)
     long window_end;
@@ -52,17 +76,9 @@ typedef struct attention_args {
     int head_dim_qk; // true dims; the kernels are compiled for HEAD_DIM_QK >= head_dim_qk
     int head_dim_v;
     int position_mode; // POSITION_*
-    int want_lse;
+    int features; // FEATURE_*
     int transforms; // whether more than masks changes scores: softcap, bias, ALiBi, score_mod
-    int has_bias;
-    int has_bias_head_scale;
-    int has_mask;
-    int has_alibi;
-    int has_sinks;
-    int has_q_lens;
-    int has_kv_lens;
-    int has_q_offsets;
-    int map_has_bias; // whether entries know the bias's -inf
+    int map_has_bias; // whether entries of the tile map know the bias's -inf
     int tile_rows; // of the caller's key tiles; 0: none take part
     int tile_keys;
     int map_rows; // scores that an entry of the tile map stands for
@@ -70,6 +86,12 @@ typedef struct attention_args {
     int map_heads; // planes of the map: 1, or one for each head
     int map_height; // entries from top to bottom
     int map_width; // 0: there is no map
+    int batch;
+    int total_q; // rows of packed q
+    int total_k;
+    int num_pages;
+    int num_splits; // of each sequence's keys
+    int split_keys; // keys of a split; 0: as many as make splits even
     float scale; // natural units
     float scale_log2; // scale * log2(e)
     float softcap; // 0: none

@@ -13,6 +13,8 @@
 typedef struct sequence {
     int q_len;
     int kv_len;
+    int first_q; // where its rows begin in packed tensors; otherwise 0
+    int first_k;
     int offset; // row i stands at position i + offset
     int band_begin;
     int band_end;
@@ -34,6 +36,8 @@ static inline sequence make_sequence(int q_len, int kv_len, int position_mode, l
     sequence s;
     s.q_len = q_len;
     s.kv_len = kv_len;
+    s.first_q = 0;
+    s.first_k = 0;
     s.offset = clamp_to_length(offset);
     s.band_begin = clamp_to_length(offset + window_begin);
     s.band_end = clamp_to_length(offset + window_end);

@@ -231,7 +231,7 @@ INLINE void store_outputs(query_panel *panel, __global o_t *o, __global float *l
             for (int i = lane; i < min(lane + 4, rows); i++)
                 STORE1(O_TYPE)(o, row[i - lane] + c, ((const float *)panel->o[c])[i] * factor[i]);
     }
-    if (a->want_lse)
+    if (has(a, FEATURE_LSE))
         for (int i = 0; i < rows; i++)
             lse[lse_base + (panel->first_row + i) * a->lse.token] = log_sum[i];
 }
@@ -292,7 +292,7 @@ INLINE void bias_scores(float_v (*scores)[PANEL_VECTORS], const query_panel *pan
     const attention_args *a = at->a;
     float_v bias[BLOCK_K][PANEL_VECTORS];
     const float head_scale =
-        a->has_bias_head_scale
+        has(a, FEATURE_BIAS_HEAD_SCALE)
             ? at->in->bias_head_scale[number_at(&a->bias_head_scale, at->batch, at->head)]
             : 1.0f;
     stage_panel(bias, panel, keys, BIAS_TYPE, at->in->bias, &a->bias,
@@ -360,9 +360,9 @@ INLINE void finish_scores(float_v (*scores)[PANEL_VECTORS], float_v new_max[PANE
     if (a->softcap > 0.0f)
         _Pragma("nounroll") for (int n = keys.begin * PANEL_VECTORS; n < keys.end * PANEL_VECTORS; n++)
             (*scores)[n] = cap_score((*scores)[n], a->softcap); // a loop that stays one: tanh is long
-    if (a->has_bias)
+    if (has(a, FEATURE_BIAS))
         bias_scores(scores, panel, block, keys, at);
-    if (a->has_alibi) {
+    if (has(a, FEATURE_ALIBI)) {
         const float slope = at->in->alibi_slopes[number_at(&a->alibi_slopes, at->batch, at->head)];
         const float_v lanes = PASTE(convert_, SCORE_T)(lane_numbers());
         FOR_EACH_SCORE(keys, j, v) {
@@ -372,7 +372,7 @@ INLINE void finish_scores(float_v (*scores)[PANEL_VECTORS], float_v new_max[PANE
     }
     if (HAS_SCORE_MOD || HAS_MASK_MOD)
         apply_mods(scores, panel, block, keys, class, at);
-    if (a->has_mask && class != TILE_FULL)
+    if (has(a, FEATURE_MASK) && class != TILE_FULL)
         mask_scores(scores, panel, block, keys, at);
     if (a->tile_rows > 0 && class != TILE_FULL)
         drop_unlisted_tiles(scores, panel, block, keys, at);
@@ -552,7 +552,7 @@ void forward_tile(int group, const attention_buffers *in, const attention_args *
     float v_rows[BLOCK_K * V_STRIDE] __attribute__((aligned(64)));
     float_v scores[BLOCK_K][PANEL_VECTORS], new_max[PANEL_VECTORS], rescale[PANEL_VECTORS];
 
-    const work_place place = place_of_group(group, a);
+    const work_place place = place_of_group(group, in, a);
     const int kv_head = place.head / a->heads_per_kv;
     const long k_base = head_base(&a->k, place.batch, kv_head);
     const long v_base = head_base(&a->v, place.batch, kv_head);
@@ -563,7 +563,7 @@ void forward_tile(int group, const attention_buffers *in, const attention_args *
     at.batch = place.batch;
     at.head = place.head;
     at.seq = sequence_of(place.batch, in, a);
-    at.map_plane = in->tile_map + head_base(&a->tile_map, place.batch, place.head);
+    at.map_plane = in->workspace + head_base(&a->tile_map, place.batch, place.head);
 
     // Tiles from both ends in turn: under a causal bound their work differs, and the driver hands out
     // runs of neighbours.

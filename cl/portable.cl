@@ -397,7 +397,7 @@ inlined worker make_worker(const attention_buffers *in, const attention_args *a,
     w.keys = keys_of_rows(w.first_row, w.last_row, w.seq.kv_len, w.seq.band_begin, w.seq.band_end);
     if (w.last_row < w.first_row) // the entry's q ends before
         w.keys.end = w.keys.begin;
-    w.map_plane = in->tile_map + head_base(&a->tile_map, place->batch, place->head);
+    w.map_plane = in->workspace + head_base(&a->tile_map, place->batch, place->head);
 
     const int head_kv = place->head / a->heads_per_kv;
     w.q.head = in->q + head_base(&a->q, place->batch, place->head);
@@ -611,17 +611,17 @@ inlined void finish_row(float s[KEYS], const worker *w, int row, int first_key, 
 #pragma unroll
         for (int n = 0; n < KEYS; n++)
             s[n] = cap_score(s[n], a->softcap);
-    if (a->has_bias) {
+    if (has(a, FEATURE_BIAS)) {
         const __global bias_t *bias =
             in->bias + head_base(&a->bias, w->batch, w->head) + row * a->bias.token;
         const float head_scale =
-            a->has_bias_head_scale ? in->bias_head_scale[number_at(&a->bias_head_scale, w->batch, w->head)]
+            has(a, FEATURE_BIAS_HEAD_SCALE) ? in->bias_head_scale[number_at(&a->bias_head_scale, w->batch, w->head)]
                                    : 1.0f;
 #pragma unroll
         for (int n = 0; n < KEYS; n++)
             s[n] = add_bias(s[n], LOAD1(BIAS_TYPE)(bias, key[n] * a->bias_key), head_scale);
     }
-    if (a->has_alibi) {
+    if (has(a, FEATURE_ALIBI)) {
         const float slope = in->alibi_slopes[number_at(&a->alibi_slopes, w->batch, w->head)];
 #pragma unroll
         for (int n = 0; n < KEYS; n++)
@@ -632,7 +632,7 @@ inlined void finish_row(float s[KEYS], const worker *w, int row, int first_key, 
         for (int n = 0; n < KEYS; n++)
             s[n] = apply_score_mod(s[n], &place, row, key[n]);
 
-    if (a->has_mask && class != TILE_FULL) {
+    if (has(a, FEATURE_MASK) && class != TILE_FULL) {
         const __global uchar *mask =
             in->mask + head_base(&a->mask, w->batch, w->head) + row * a->mask.token;
 #pragma unroll
@@ -868,7 +868,7 @@ inlined void store_results(__global o_t *o_base, __global float *lse_base, const
             for (int c = 0; c < QUADS; c++)
                 store_o(o_head + row * a->o.token, 4 * (w->x + c * ITEMS_X), a->head_dim_v,
                         empty ? (float4)(0.0f) : o[r][c] * inverse, aligned);
-            if (a->want_lse && w->x == 0)
+            if (has(a, FEATURE_LSE) && w->x == 0)
                 lse_base[head_base(&a->lse, place->batch, place->head) + row * a->lse.token] =
                     empty ? -INFINITY : (w->m[r * ITEMS_Y] * SCORE_TO_NATURAL + log(sum)) * a->lse_unit;
         }
@@ -901,7 +901,7 @@ inlined key_tile next_tile(const worker *w, int key, const attention_args *a)
 inlined void forward(const attention_buffers *in, const attention_args *a, const local_memory *memory,
                      const int aligned)
 {
-    work_place place = place_of_group((int)get_group_id(1) + a->first_group, a);
+    work_place place = place_of_group((int)get_group_id(1) + a->first_group, in, a);
     place.q_tile = a->q_tiles - 1 - place.q_tile; // under a causal bound the long tiles go first
     const worker work = make_worker(in, a, memory, &place, aligned);
     const worker *w = &work;

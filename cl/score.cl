@@ -123,7 +123,7 @@ static inline row_start start_of_rows(int batch, int head, const __global float 
                                       const attention_args *a)
 {
     const row_start none = {SCORE_FLOOR, 0.0f};
-    if (!a->has_sinks)
+    if (!has(a, FEATURE_SINKS))
         return none;
     const float sink = sinks[number_at(&a->sinks, batch, head)];
     if (sink == -INFINITY)

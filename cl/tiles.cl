@@ -27,8 +27,8 @@ static inline int tile_class(const __global uchar *plane, int first_row, int las
 // The class of any tile as far as the map does not tell it: what forbids keys without a map leaves none full.
 static inline int class_without_map(const attention_args *a)
 {
-    const int has_mask = a->has_mask || HAS_MASK_MOD;
-    return HAS_SCORE_MOD || (a->has_bias && !a->map_has_bias) || (has_mask && a->map_width == 0)
+    const int has_mask = has(a, FEATURE_MASK) || HAS_MASK_MOD;
+    return HAS_SCORE_MOD || (has(a, FEATURE_BIAS) && !a->map_has_bias) || (has_mask && a->map_width == 0)
                ? TILE_PARTIAL
                : TILE_FULL;
 }
@@ -148,13 +148,13 @@ classify_tiles(ATTENTION_BUFFERS, attention_args args)
     int class = class_without_map(a);
     if (a->tile_rows > 0)
         class = min(class, class_by_list(&entry, in, a));
-    if (a->has_mask && class != TILE_EMPTY)
+    if (has(a, FEATURE_MASK) && class != TILE_EMPTY)
         class = min(class, class_by_mask(&entry, in, a));
     if (a->map_has_bias && class != TILE_EMPTY)
         class = min(class, class_by_bias(&entry, in, a));
     if (HAS_MASK_MOD && class != TILE_EMPTY)
         class = min(class, class_by_mod(&entry, in, a));
-    in->tile_map[head_base(&a->tile_map, entry.batch, entry.head) + y * a->tile_map.token + x] =
+    in->workspace[head_base(&a->tile_map, entry.batch, entry.head) + y * a->tile_map.token + x] =
         (uchar)class;
 }
 

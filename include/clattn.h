@@ -175,8 +175,34 @@ typedef struct clattn_plan clattn_plan;
 #define CLATTN_DTYPE_F32 1
 #define CLATTN_DTYPE_F16 2  /* IEEE binary16; no device extension is needed */
 #define CLATTN_DTYPE_BF16 3 /* the upper half of a float32; stored with round to nearest even */
+/* For k and v alone: what caches hold. k and v may differ. Values are dequantised inside the kernels.
+ * One byte each, times a scale that the call gives (K_SCALE, V_SCALE): */
+#define CLATTN_DTYPE_I8 5      /* -127 to 127; the scale is needed */
+#define CLATTN_DTYPE_F8_E4M3 6 /* OCP 8-bit float without infinities, largest 448; the scale is optional */
+#define CLATTN_DTYPE_F8_E5M2 7 /* OCP 8-bit float with infinities, largest 57344; likewise */
+/* Blocks of 32 neighbouring elements of a row with a scale of their own, byte for byte as ggml lays them out
+ * (d, m: float16). Head dims are multiples of 32; strides count blocks, the size of one is given. */
+#define CLATTN_DTYPE_Q8_0 8  /* 34 bytes: d, 32 signed bytes; x = d q */
+#define CLATTN_DTYPE_Q4_0 9  /* 18 bytes: d, 32 nibbles; x = d (q - 8) */
+#define CLATTN_DTYPE_Q4_1 10 /* 20 bytes: d, m, 32 nibbles; x = d q + m */
+#define CLATTN_DTYPE_Q5_0 11 /* 22 bytes: d, 32 fifth bits, 32 nibbles; x = d (q - 16) */
+#define CLATTN_DTYPE_Q5_1 12 /* 24 bytes: d, m, 32 fifth bits, 32 nibbles; x = d q + m */
+#define CLATTN_DTYPE_IQ4_NL \
+    13 /* 18 bytes: d, 32 nibbles that number the entries of a table; x = d table[q] */
 
+/* What a plan does. */
+#define CLATTN_OPERATION_FORWARD 0   /* attention: clattn_enqueue_forward */
+#define CLATTN_OPERATION_KV_APPEND 1 /* new keys and values into a cache, RoPE: clattn_enqueue_kv_append */
+#define CLATTN_OPERATION_MERGE 2     /* partial states of the same rows into one: clattn_enqueue_merge */
+#define CLATTN_OPERATION_CONVERT 3   /* floats to a cache type: clattn_enqueue_convert */
+
+/* Which kernels a forward plan has. Prefill kernels give each work-group many rows of one head; decode
+ * kernels give it the few rows of all query heads that share a KV head, and cut the keys of a sequence into
+ * splits that several work-groups take, whose results are combined ("Flash-Decoding", Dao et al. 2023). Both
+ * serve any lengths. */
 #define CLATTN_PHASE_PREFILL 0
+#define CLATTN_PHASE_DECODE 1
+#define CLATTN_PHASE_BOTH 2 /* the call's q_len decides */
 
 /* Optional parts of a call. A plan names those that take part; their values come with each call. */
 #define CLATTN_FEATURE_CAUSAL 0x1u  /* keys j <= i + offset only */
@@ -192,7 +218,21 @@ typedef struct clattn_plan clattn_plan;
 #define CLATTN_FEATURE_KV_LENS 0x400u        /* a valid kv length for each batch entry */
 #define CLATTN_FEATURE_Q_OFFSETS 0x800u      /* an offset for each batch entry; needs POSITION_EXPLICIT */
 #define CLATTN_FEATURE_KEY_TILES 0x1000u     /* block-sparse: a list of allowed key tiles per query tile */
-#define CLATTN_FEATURE_LSE_BASE_2 0x2000u    /* lse is log2, not ln, of the sum; needs LSE */
+#define CLATTN_FEATURE_LSE_BASE_2 0x2000u    /* lse is log2, not ln, of the sum; needs LSE (or MERGE) */
+/* How sequences are stored. Each combines with the others and with Q_LENS and KV_LENS. */
+#define CLATTN_FEATURE_CU_SEQLENS_Q 0x4000u /* q, o and lse packed: sequence after sequence, no padding */
+#define CLATTN_FEATURE_CU_SEQLENS_K 0x8000u /* k and v packed; not with BLOCK_TABLE */
+#define CLATTN_FEATURE_BLOCK_TABLE 0x10000u /* k and v in pages; needs page_size, and KV_LENS */
+#define CLATTN_FEATURE_K_SCALE 0x20000u     /* k is multiplied by a scale; needs dtype_k I8 or F8 */
+#define CLATTN_FEATURE_V_SCALE 0x40000u     /* v likewise */
+#define CLATTN_FEATURE_V_IN_K 0x80000u      /* v is the first head_dim_v columns of k (MLA): read once */
+#define CLATTN_FEATURE_STATUS 0x100000u     /* what the device finds wrong is noted (clattn_status_words) */
+/* A row's bits do not depend on other sequences, its place in the batch, or padding. Not with PHASE_BOTH,
+ * whose choice depends on the longest sequence. */
+#define CLATTN_FEATURE_BATCH_INVARIANT 0x200000u
+/* Of CLATTN_OPERATION_KV_APPEND. */
+#define CLATTN_FEATURE_SLOT_MAPPING 0x400000u /* each new token says where it goes */
+#define CLATTN_FEATURE_ROPE_TABLES 0x800000u  /* cosines and sines are given; needs rope */
 
 /* Where query row 0 stands among the keys: row i has position i + offset. It rules causal bound, window,
  * ALiBi and the position that score_mod and mask_mod are told. (Known systems differ: bottom right is
@@ -209,6 +249,12 @@ typedef struct clattn_plan clattn_plan;
 
 #define CLATTN_MAX_HEAD_DIM 576
 #define CLATTN_MAX_LENGTH (1 << 30) /* of q_len and kv_len */
+#define CLATTN_MAX_SPLITS 256
+
+/* Rotary position embedding (Su et al. 2021, "RoFormer", section 3.4.2): which two columns make a pair. */
+#define CLATTN_ROPE_NONE 0
+#define CLATTN_ROPE_NEOX 1        /* columns c and c + rotary_dim / 2 */
+#define CLATTN_ROPE_INTERLEAVED 2 /* columns 2c and 2c + 1 */
 
 typedef struct clattn_plan_desc {
     uint32_t struct_size;
@@ -244,10 +290,21 @@ typedef struct clattn_plan_desc {
      * with the text's own line numbers, as "score_mod" and "mask_mod". NULL: none. */
     const char *score_mod;
     const char *mask_mod;
+    int32_t operation; /* CLATTN_OPERATION_* */
+    int32_t page_size; /* with CLATTN_FEATURE_BLOCK_TABLE: tokens of a page, >= 1; otherwise 0. Multiples of 8
+                          are fastest */
+    /* Decode kernels: into how many splits the keys of a sequence are cut, at most CLATTN_MAX_SPLITS. 0:
+     * chosen from device, batch, heads and lengths of each call. With BATCH_INVARIANT it must be 0: splits
+     * then have a fixed number of keys. */
+    int32_t splits;
+    int32_t rope;       /* KV_APPEND: CLATTN_ROPE_* */
+    int32_t rotary_dim; /* with rope: the first columns of q and k that are rotated, even; 0: head_dim_qk */
+    int32_t reserved;   /* 0 */
 } clattn_plan_desc;
 
 /* clang-format off */
-#define CLATTN_PLAN_DESC_INIT { sizeof(clattn_plan_desc), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL }
+#define CLATTN_PLAN_DESC_INIT \
+    { sizeof(clattn_plan_desc), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 /* Whether clattn_plan_create would accept the description, without compiling anything. On
@@ -277,7 +334,10 @@ CLATTN_API clattn_status clattn_plan_source(const clattn_plan *plan, const char 
 
 /* ---- Calls: what changes every time ------------------------------------------------------------- */
 
-#define CLATTN_MEM_BUFFER 0 /* handle is a cl_mem. Others are reserved and refused. */
+/* What a tensor's handle is. Buffers are checked against their size; of pointers only the caller knows it. */
+#define CLATTN_MEM_BUFFER 0 /* a cl_mem */
+#define CLATTN_MEM_SVM 1    /* a pointer from clSVMAlloc, or any host pointer with fine-grained system SVM */
+#define CLATTN_MEM_USM 2    /* a pointer of Intel's cl_intel_unified_shared_memory */
 
 /* A tensor of a call; this struct is frozen. Strides are in elements and may be anything >= 0 (0
  * repeats an input along that axis); the last axis of q, k, v and o is contiguous: stride[3] is 1, or 0
@@ -292,6 +352,17 @@ CLATTN_API clattn_status clattn_plan_source(const clattn_plan *plan, const char 
  *     q_lens, kv_lens, q_offsets            [batch]           int32      stride: batch
  *     tiles_count   [batch, heads_q, query tiles]             int32      stride: batch, head, tile
  *     tiles_index   [batch, heads_q, query tiles, capacity]   int32      stride: batch, head, tile, entry
+ *     k_scale, v_scale  [batch, heads_kv, kv_len]  float32               stride: batch, head, token
+ *     cu_seqlens_q, cu_seqlens_k            [batch + 1]       int32      stride: entry (the first one)
+ *     block_table   [batch, max_blocks]     int32                        stride: batch, page (the first two)
+ *     status_words  [4]                     int32                        strides 0
+ *
+ * With CU_SEQLENS_Q: q, o [total_q, heads_q, head_dim], lse [heads_q, total_q]: the stride of batch is unused
+ * and that of token leads from one sequence into the next. With CU_SEQLENS_K k, v, k_scale and v_scale
+ * likewise, [total_k, heads_kv, ...]. With BLOCK_TABLE the axis batch of k, v, k_scale and v_scale counts
+ * pages and token counts within the page: [num_pages, heads_kv, page_size, head_dim] and [num_pages,
+ * page_size, heads_kv, head_dim] are strides, K and V side by side in one pool an offset. For types of
+ * blocks, strides of k and v count blocks.
  *
  * Strides that are not named are unused.
  * BHSD, BSHD or interleaved QKV are strides, not modes. byte_offset is a multiple of the element size.
@@ -316,10 +387,11 @@ typedef struct clattn_bounds {
     int64_t batch;
     int64_t q_len;
     int64_t kv_len;
+    int64_t total_q; /* with CLATTN_FEATURE_CU_SEQLENS_Q; otherwise 0 */
 } clattn_bounds;
 
 /* clang-format off */
-#define CLATTN_BOUNDS_INIT { sizeof(clattn_bounds), 0, 0, 0, 0 }
+#define CLATTN_BOUNDS_INIT { sizeof(clattn_bounds), 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 typedef struct clattn_forward_args {
@@ -362,7 +434,32 @@ typedef struct clattn_forward_args {
      * may be NULL. Without either, NULL and zeros. */
     clattn_tensor user;
     float user_values[4];
+
+    /* Packed sequences: sequence b is rows cu_seqlens[b] to cu_seqlens[b + 1] - 1. Numbers are clamped: rows
+     * to 0 .. total, lengths to 0 .. q_len or kv_len, which are the longest; no sequence reaches outside. */
+    clattn_tensor cu_seqlens_q;
+    clattn_tensor cu_seqlens_k;
+    /* Key j of sequence b lies in page block_table[b, j / page_size]. Entries beyond the sequence's keys are
+     * not read. A page outside 0 .. num_pages - 1 is not touched: its keys are read from the nearest page
+     * that there is, and results of that sequence have no meaning (see status_words). */
+    clattn_tensor block_table;
+    clattn_tensor k_scale;
+    clattn_tensor v_scale;
+    clattn_tensor status_words; /* clattn_status_words */
+    int64_t total_q;            /* rows of q, o and lse with CU_SEQLENS_Q; otherwise 0 */
+    int64_t total_k;            /* rows of k and v with CU_SEQLENS_K; otherwise 0 */
+    int64_t num_pages;          /* with BLOCK_TABLE, otherwise 0; likewise max_blocks */
+    int64_t max_blocks;         /* kv_len is at most max_blocks * page_size */
 } clattn_forward_args;
+
+/* What CLATTN_FEATURE_STATUS writes. The caller sets the words to 0; a word becomes 1 + the number of the
+ * highest batch entry in which the thing happened. */
+typedef struct clattn_status_words {
+    int32_t bad_page;   /* a page id outside the pool */
+    int32_t bad_length; /* a length or a row number (q_lens, kv_lens, cu_seqlens) outside its bounds */
+    int32_t dropped;    /* append: a token that had no place in the cache */
+    int32_t reserved;
+} clattn_status_words;
 
 /* clang-format off */
 #define CLATTN_FORWARD_ARGS_INIT \
@@ -370,14 +467,17 @@ typedef struct clattn_forward_args {
       CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, 0, 0, 0, 0, 0, 0, 0.0f, 0.0f, \
       CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, \
       CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, 0, CLATTN_TENSOR_INIT, \
-      { 0.0f, 0.0f, 0.0f, 0.0f } }
+      { 0.0f, 0.0f, 0.0f, 0.0f }, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, \
+      CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, 0, 0, 0, 0 }
 /* clang-format on */
 
 /* Bytes of workspace that a forward call with these bounds needs at most. Reads no buffer; grows with each
- * bound. 0 unless mask, bias, key tiles or mask_mod take part: these are looked through once, tile by tile,
- * and the workspace holds a byte for each tile, so that tiles that no row may see are never loaded and tiles
- * that every row may see are not compared. A mask or bias repeated over heads or batch needs less than this
- * says.
+ * bound. It holds two things:
+ * - where mask, bias, key tiles or mask_mod take part, these are looked through once, tile by tile, and there
+ *   is a byte for each tile, so that tiles that no row may see are never loaded and tiles that every row may
+ *   see are not compared. A mask or bias repeated over heads or batch needs less than this says;
+ * - with decode kernels, what each split of the keys gave: (head_dim_v + 1) floats for each row, head and
+ * split.
  *
  * args.workspace: byte_offset on, strides 0; undefined on entry and after the call, and no other call's
  * while this one is in flight. handle NULL: the call makes a buffer of its own on the device, which is let
@@ -413,6 +513,159 @@ CLATTN_API clattn_status clattn_alibi_slopes(float *slopes, int32_t heads, float
  * memory. */
 CLATTN_API clattn_status clattn_enqueue_forward(clattn_plan *plan, cl_command_queue queue,
                                                 const clattn_forward_args *args, cl_uint num_wait,
+                                                const cl_event *wait, cl_event *event);
+
+/* Adds one forward call to a command buffer (cl_khr_command_buffer) instead of a queue, to be finalised and
+ * enqueued by the caller, as often as wished: lengths, tables and offsets that lie in device memory are read
+ * anew each time. `command_buffer` is a cl_command_buffer_khr that records for one queue of the plan's
+ * device. `sync_wait` (num_sync of them) and *sync_point (may be NULL) are cl_sync_point_khr. The call must
+ * be given its workspace where it needs one. CLATTN_UNSUPPORTED where the device lacks the extension. */
+CLATTN_API clattn_status clattn_record_forward(clattn_plan *plan, void *command_buffer,
+                                               cl_command_queue queue, const clattn_forward_args *args,
+                                               cl_uint num_sync, const cl_uint *sync_wait,
+                                               cl_uint *sync_point);
+
+/* ---- KV cache: append --------------------------------------------------------------------------- */
+
+/* One call writes new keys and values into a cache, rotating them (and q) where the plan says so.
+ *
+ * The plan: operation KV_APPEND; dtype_q is the type of k_new, v_new, q and q_out; dtype_k and dtype_v those
+ * of the caches; heads_q, heads_kv, head dims, page_size, rope, rotary_dim; features among CU_SEQLENS_Q (new
+ * tokens packed), Q_LENS (new tokens of each entry), BLOCK_TABLE, SLOT_MAPPING, ROPE_TABLES, K_SCALE,
+ * V_SCALE, V_IN_K (then there are no v, v_new and v_scale), STATUS.
+ *
+ * Where token t of entry b goes: to place kv_lens[b] + t of the entry's cache; with SLOT_MAPPING to place
+ * slot_mapping[b, t], with pages place s being token s % page_size of page s / page_size; a negative slot:
+ * the token is left out. Tokens without a place (beyond kv_len, or on a page outside the pool) are dropped
+ * and noted in status_words; nothing outside the cache is written. Several tokens must not share a place.
+ *
+ * Its position, for RoPE, is positions[b, t] if that tensor is there, otherwise kv_lens[b] + t. Pair c of a
+ * row turns by the angle position * rope_scale * rope_base^(-2c / rotary_dim), or with ROPE_TABLES by that of
+ * rope_cos and rope_sin at [position, c] (positions are clamped to the table):
+ *     x' = x cos - y sin,  y' = y cos + x sin.
+ *
+ * What is stored, from x (after RoPE) in float32, round to nearest, ties to even unless said otherwise:
+ * - F32, F16, BF16: x; F16 becomes inf beyond its range.
+ * - F8: x / scale, saturated to the largest finite number; NaN stays NaN. The scale is read.
+ * - I8: the scale of token and head, largest |x| / 127, is written to k_scale or v_scale; x / scale, rounded.
+ * A row of zeros has scale 0.
+ * - Types of blocks: as ggml's reference quantisers (round half away from zero in Q8_0; the others
+ *   truncate x / d + 8.5 and the like); IQ4_NL takes the entry nearest to x / d.
+ * NaN and inf in types of blocks and I8 give values of that block or row without meaning. */
+typedef struct clattn_append_args {
+    uint32_t struct_size;
+    uint32_t reserved;
+    clattn_tensor
+        k_new; /* [batch, heads_kv, new_len, head_dim_qk]; packed [total_new, heads_kv, head_dim_qk] */
+    clattn_tensor v_new; /* likewise with head_dim_v */
+    clattn_tensor k;     /* the cache: as k of a forward call */
+    clattn_tensor v;
+    clattn_tensor k_scale; /* as of a forward call */
+    clattn_tensor v_scale;
+    clattn_tensor q;       /* with rope: [batch, heads_q, new_len, head_dim_qk], or packed; NULL: none */
+    clattn_tensor q_out;   /* rotated q; may be q itself */
+    clattn_tensor kv_lens; /* [batch] int32: keys of each entry before the call; NULL with SLOT_MAPPING and
+                              positions */
+    clattn_tensor kv_lens_out;  /* [batch] int32: after the call, at most kv_len; may be kv_lens itself; NULL:
+                                   not written */
+    clattn_tensor q_lens;       /* [batch] int32 with Q_LENS: new tokens of each entry */
+    clattn_tensor cu_seqlens_q; /* [batch + 1] int32 with CU_SEQLENS_Q */
+    clattn_tensor block_table;  /* [batch, max_blocks] int32 with BLOCK_TABLE and without SLOT_MAPPING */
+    clattn_tensor slot_mapping; /* [batch, new_len] int32, or packed [total_new] (stride: batch, token) */
+    clattn_tensor positions;    /* likewise; NULL: from kv_lens */
+    clattn_tensor rope_cos;     /* [rope_len, rotary_dim / 2] float32 with ROPE_TABLES (stride: position) */
+    clattn_tensor rope_sin;
+    clattn_tensor status_words;
+    int64_t batch;
+    int64_t new_len;   /* the most new tokens of an entry */
+    int64_t total_new; /* with CU_SEQLENS_Q: rows of k_new; otherwise 0 */
+    int64_t kv_len;    /* places of an entry's cache; with BLOCK_TABLE at most max_blocks * page_size */
+    int64_t num_pages;
+    int64_t max_blocks;
+    int64_t rope_len;
+    float rope_base;  /* 0: 10000 */
+    float rope_scale; /* of positions; 0: 1 */
+} clattn_append_args;
+
+/* clang-format off */
+#define CLATTN_APPEND_ARGS_INIT \
+    { sizeof(clattn_append_args), 0, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, \
+      CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, \
+      CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, \
+      CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, \
+      0, 0, 0, 0, 0, 0, 0, 0.0f, 0.0f }
+/* clang-format on */
+
+/* As clattn_enqueue_forward, for a plan of CLATTN_OPERATION_KV_APPEND. Needs no workspace. */
+CLATTN_API clattn_status clattn_enqueue_kv_append(clattn_plan *plan, cl_command_queue queue,
+                                                  const clattn_append_args *args, cl_uint num_wait,
+                                                  const cl_event *wait, cl_event *event);
+
+/* Append, then attention over what was appended, in one call: nothing is enqueued unless both are right. */
+CLATTN_API clattn_status clattn_enqueue_append_forward(clattn_plan *append_plan,
+                                                       const clattn_append_args *append_args,
+                                                       clattn_plan *plan, const clattn_forward_args *args,
+                                                       cl_command_queue queue, cl_uint num_wait,
+                                                       const cl_event *wait, cl_event *event);
+
+/* ---- Merge: partial states into one -------------------------------------------------------------- */
+
+/* Attention over a union of keys from attention over its parts:
+ *     lse = ln(sum_p exp(lse_p)),  o = sum_p exp(lse_p - lse) o_p
+ * with 0 weight for a part that saw no key (lse_p = -inf). The plan: operation MERGE; dtype_q is the type of
+ * the parts, dtype_o that of the result; heads_q, head_dim_v (head_dim_qk is not used); features among
+ * CU_SEQLENS_Q, LSE, LSE_BASE_2 (of lse and lse_parts alike), SINKS. A sink that took part in one of the
+ * parts must not be given again. */
+typedef struct clattn_merge_args {
+    uint32_t struct_size;
+    uint32_t reserved;
+    clattn_tensor
+        o_parts; /* part 0, laid out as o of a forward call; part p: p * o_part_stride elements on */
+    clattn_tensor lse_parts; /* likewise, as lse; float32 */
+    clattn_tensor o;
+    clattn_tensor lse;   /* with CLATTN_FEATURE_LSE */
+    clattn_tensor sinks; /* with CLATTN_FEATURE_SINKS */
+    int64_t batch;       /* with CU_SEQLENS_Q 0: rows are just rows */
+    int64_t q_len;       /* likewise */
+    int64_t total_q;     /* with CU_SEQLENS_Q; otherwise 0 */
+    int64_t num_parts;   /* 1 to CLATTN_MAX_SPLITS */
+    int64_t o_part_stride;
+    int64_t lse_part_stride;
+} clattn_merge_args;
+
+/* clang-format off */
+#define CLATTN_MERGE_ARGS_INIT \
+    { sizeof(clattn_merge_args), 0, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, \
+      CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, 0, 0, 0, 0, 0, 0 }
+/* clang-format on */
+
+/* As clattn_enqueue_forward, for a plan of CLATTN_OPERATION_MERGE. Needs no workspace. */
+CLATTN_API clattn_status clattn_enqueue_merge(clattn_plan *plan, cl_command_queue queue,
+                                              const clattn_merge_args *args, cl_uint num_wait,
+                                              const cl_event *wait, cl_event *event);
+
+/* ---- Convert: floats to a cache type ------------------------------------------------------------- */
+
+/* Every row of `from` is stored in `to`, as append stores it. The plan: operation CONVERT; dtype_q is the
+ * type of `from`, dtype_k that of `to`; heads_kv, head_dim_qk; features among K_SCALE. */
+typedef struct clattn_convert_args {
+    uint32_t struct_size;
+    uint32_t reserved;
+    clattn_tensor from;  /* [batch, heads_kv, len, head_dim_qk] */
+    clattn_tensor to;    /* likewise, in its own strides */
+    clattn_tensor scale; /* [batch, heads_kv, len] with K_SCALE: written for I8, read for F8 */
+    int64_t batch;
+    int64_t len;
+} clattn_convert_args;
+
+/* clang-format off */
+#define CLATTN_CONVERT_ARGS_INIT \
+    { sizeof(clattn_convert_args), 0, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, CLATTN_TENSOR_INIT, 0, 0 }
+/* clang-format on */
+
+/* As clattn_enqueue_forward, for a plan of CLATTN_OPERATION_CONVERT. Needs no workspace. */
+CLATTN_API clattn_status clattn_enqueue_convert(clattn_plan *plan, cl_command_queue queue,
+                                                const clattn_convert_args *args, cl_uint num_wait,
                                                 const cl_event *wait, cl_event *event);
 
 #ifdef __cplusplus

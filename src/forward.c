@@ -1,4 +1,5 @@
 /* forward.c: one attention call: everything is checked, then the kernels are launched. */
+#include "dtype.h"
 #include "emit.h"
 #include "operand.h"
 #include "plan.h"
@@ -10,7 +11,7 @@
 
 #define WHERE "clattn_enqueue_forward"
 
-static_assert(sizeof(attention_args) == 10 * 32 + 6 * 24 + 8 * 8 + 36 * 4, "host and kernel must agree");
+static_assert(sizeof(attention_args) == 12 * 32 + 6 * 24 + 15 * 8 + 34 * 4, "host and kernel must agree");
 
 /* ---- Tensors ---- */
 
@@ -23,7 +24,7 @@ static clattn_status make_rows_contiguous(clattn_tensor *tensor, const char *nam
     return CLATTN_SUCCESS;
 }
 
-/* All tensors of a call but workspace and user, numbered as CLATTN__BUFFER_*. */
+/* All tensors of a call, numbered as CLATTN__BUFFER_*. user and workspace are checked on their own. */
 static void list_operands(clattn__operand operands[CLATTN__BUFFERS], const clattn_plan_desc *desc,
                           const clattn_forward_args *args)
 {
@@ -32,30 +33,49 @@ static void list_operands(clattn__operand operands[CLATTN__BUFFERS], const clatt
     const int64_t heads_q = desc->heads_q, heads_kv = desc->heads_kv;
     const int64_t tile_rows = desc->tile_rows > 0 ? desc->tile_rows : 1;
     const int64_t q_tiles = (q_len + tile_rows - 1) / tile_rows;
+    /* Rows of q, and places of keys: packed, paged or padded. */
+    const int is_packed_q = (features & CLATTN_FEATURE_CU_SEQLENS_Q) != 0;
+    const int is_packed_k = (features & CLATTN_FEATURE_CU_SEQLENS_K) != 0;
+    const int is_paged = (features & CLATTN_FEATURE_BLOCK_TABLE) != 0;
+    const int64_t q_batch = is_packed_q ? 1 : batch, q_rows = is_packed_q ? args->total_q : q_len;
+    const int64_t k_batch = is_paged ? args->num_pages : is_packed_k ? 1 : batch;
+    const int64_t k_rows = is_paged ? desc->page_size : is_packed_k ? args->total_k : kv_len;
+    const int has_v = (features & CLATTN_FEATURE_V_IN_K) == 0;
+    const clattn__dtype *k_type = clattn__dtype_of(desc->dtype_k), *v_type = clattn__dtype_of(desc->dtype_v);
     memset(operands, 0, CLATTN__BUFFERS * sizeof *operands);
     /* clang-format off */
-#define OPERAND(number, member, bytes, output, feature, ...)                                          \
+#define HAS(feature) ((features & (feature)) != 0)
+#define OPERAND(number, member, bytes, output, needed, ...)                                          \
     {                                                                                                 \
         const clattn__operand operand = {#member, &args->member, {__VA_ARGS__}, (size_t)(bytes), output, \
-                                         (feature) == 0 || (features & (feature)) != 0, 0, 0};        \
+                                         needed, 0, 0};                                              \
         operands[CLATTN__BUFFER_##number] = operand;                                                  \
     }
-    OPERAND(Q, q, clattn__dtype_size(desc->dtype_q), 0, 0, batch, heads_q, q_len, desc->head_dim_qk)
-    OPERAND(K, k, clattn__dtype_size(desc->dtype_k), 0, 0, batch, heads_kv, kv_len, desc->head_dim_qk)
-    OPERAND(V, v, clattn__dtype_size(desc->dtype_v), 0, 0, batch, heads_kv, kv_len, desc->head_dim_v)
-    OPERAND(O, o, clattn__dtype_size(desc->dtype_o), 1, 0, batch, heads_q, q_len, desc->head_dim_v)
-    OPERAND(LSE, lse, 4, 1, CLATTN_FEATURE_LSE, batch, heads_q, q_len, 1)
-    OPERAND(BIAS, bias, clattn__dtype_size(desc->dtype_bias), 0, CLATTN_FEATURE_BIAS, batch, heads_q, q_len, kv_len)
-    OPERAND(MASK, mask, 1, 0, CLATTN_FEATURE_MASK, batch, heads_q, q_len, kv_len)
-    OPERAND(BIAS_HEAD_SCALE, bias_head_scale, 4, 0, CLATTN_FEATURE_BIAS_HEAD_SCALE, batch, heads_q, 1, 1)
-    OPERAND(ALIBI_SLOPES, alibi_slopes, 4, 0, CLATTN_FEATURE_ALIBI, batch, heads_q, 1, 1)
-    OPERAND(SINKS, sinks, 4, 0, CLATTN_FEATURE_SINKS, batch, heads_q, 1, 1)
-    OPERAND(Q_LENS, q_lens, 4, 0, CLATTN_FEATURE_Q_LENS, batch, 1, 1, 1)
-    OPERAND(KV_LENS, kv_lens, 4, 0, CLATTN_FEATURE_KV_LENS, batch, 1, 1, 1)
-    OPERAND(Q_OFFSETS, q_offsets, 4, 0, CLATTN_FEATURE_Q_OFFSETS, batch, 1, 1, 1)
-    OPERAND(TILES_COUNT, tiles_count, 4, 0, CLATTN_FEATURE_KEY_TILES, batch, heads_q, q_tiles, 1)
-    OPERAND(TILES_INDEX, tiles_index, 4, 0, CLATTN_FEATURE_KEY_TILES, batch, heads_q, q_tiles, args->tiles_capacity)
+    OPERAND(Q, q, clattn__dtype_of(desc->dtype_q)->bytes, 0, 1, q_batch, heads_q, q_rows, desc->head_dim_qk)
+    OPERAND(K, k, k_type->bytes, 0, 1, k_batch, heads_kv, k_rows, desc->head_dim_qk / k_type->elements)
+    OPERAND(V, v, v_type->bytes, 0, has_v, k_batch, heads_kv, k_rows, desc->head_dim_v / v_type->elements)
+    OPERAND(O, o, clattn__dtype_of(desc->dtype_o)->bytes, 1, 1, q_batch, heads_q, q_rows, desc->head_dim_v)
+    OPERAND(LSE, lse, 4, 1, HAS(CLATTN_FEATURE_LSE), q_batch, heads_q, q_rows, 1)
+    OPERAND(BIAS, bias, clattn__dtype_of(desc->dtype_bias)->bytes, 0, HAS(CLATTN_FEATURE_BIAS), batch, heads_q, q_len, kv_len)
+    OPERAND(MASK, mask, 1, 0, HAS(CLATTN_FEATURE_MASK), batch, heads_q, q_len, kv_len)
+    OPERAND(BIAS_HEAD_SCALE, bias_head_scale, 4, 0, HAS(CLATTN_FEATURE_BIAS_HEAD_SCALE), batch, heads_q, 1, 1)
+    OPERAND(ALIBI_SLOPES, alibi_slopes, 4, 0, HAS(CLATTN_FEATURE_ALIBI), batch, heads_q, 1, 1)
+    OPERAND(SINKS, sinks, 4, 0, HAS(CLATTN_FEATURE_SINKS), batch, heads_q, 1, 1)
+    OPERAND(Q_LENS, q_lens, 4, 0, HAS(CLATTN_FEATURE_Q_LENS), batch, 1, 1, 1)
+    OPERAND(KV_LENS, kv_lens, 4, 0, HAS(CLATTN_FEATURE_KV_LENS), batch, 1, 1, 1)
+    OPERAND(Q_OFFSETS, q_offsets, 4, 0, HAS(CLATTN_FEATURE_Q_OFFSETS), batch, 1, 1, 1)
+    OPERAND(TILES_COUNT, tiles_count, 4, 0, HAS(CLATTN_FEATURE_KEY_TILES), batch, heads_q, q_tiles, 1)
+    OPERAND(TILES_INDEX, tiles_index, 4, 0, HAS(CLATTN_FEATURE_KEY_TILES), batch, heads_q, q_tiles, args->tiles_capacity)
+    OPERAND(USER, user, 1, 0, 0, 0, 0, 0, 0)
+    OPERAND(K_SCALE, k_scale, 4, 0, HAS(CLATTN_FEATURE_K_SCALE), k_batch, heads_kv, k_rows, 1)
+    OPERAND(V_SCALE, v_scale, 4, 0, HAS(CLATTN_FEATURE_V_SCALE), k_batch, heads_kv, k_rows, 1)
+    OPERAND(CU_SEQLENS_Q, cu_seqlens_q, 4, 0, HAS(CLATTN_FEATURE_CU_SEQLENS_Q), 1, 1, 1, batch + 1)
+    OPERAND(CU_SEQLENS_K, cu_seqlens_k, 4, 0, HAS(CLATTN_FEATURE_CU_SEQLENS_K), 1, 1, 1, batch + 1)
+    OPERAND(BLOCK_TABLE, block_table, 4, 0, HAS(CLATTN_FEATURE_BLOCK_TABLE), batch, 1, 1, args->max_blocks)
+    OPERAND(STATUS_WORDS, status_words, 4, 1, HAS(CLATTN_FEATURE_STATUS), 1, 1, 1, 4)
+    OPERAND(WORKSPACE, workspace, 1, 1, 0, 0, 0, 0, 0)
 #undef OPERAND
+#undef HAS
     /* clang-format on */
 }
 
@@ -212,8 +232,8 @@ static clattn_status check_queue(const clattn_plan *plan, cl_command_queue queue
 static tensor_address tensor_address_of(const clattn__operand *x)
 {
     const clattn_tensor *t = x->tensor;
-    const tensor_address address = {(cl_long)(t->byte_offset / x->element), t->stride[0], t->stride[1],
-                                    t->stride[2]};
+    const tensor_address address = {(cl_long)(t->byte_offset / x->element), x->size[0] > 1 ? t->stride[0] : 0,
+                                    t->stride[1], t->stride[2]};
     return address;
 }
 
@@ -291,12 +311,23 @@ static void set_arguments(attention_args *out, const clattn_plan *plan, const cl
     out->mask = tensor_address_of(&operands[CLATTN__BUFFER_MASK]);
     out->tiles_count = tensor_address_of(&operands[CLATTN__BUFFER_TILES_COUNT]);
     out->tiles_index = tensor_address_of(&operands[CLATTN__BUFFER_TILES_INDEX]);
+    out->k_scale = tensor_address_of(&operands[CLATTN__BUFFER_K_SCALE]);
+    out->v_scale = tensor_address_of(&operands[CLATTN__BUFFER_V_SCALE]);
     out->bias_head_scale = number_address_of(&operands[CLATTN__BUFFER_BIAS_HEAD_SCALE]);
     out->alibi_slopes = number_address_of(&operands[CLATTN__BUFFER_ALIBI_SLOPES]);
     out->sinks = number_address_of(&operands[CLATTN__BUFFER_SINKS]);
     out->q_lens = number_address_of(&operands[CLATTN__BUFFER_Q_LENS]);
     out->kv_lens = number_address_of(&operands[CLATTN__BUFFER_KV_LENS]);
     out->q_offsets = number_address_of(&operands[CLATTN__BUFFER_Q_OFFSETS]);
+    out->cu_seqlens_q = (cl_long)(args->cu_seqlens_q.byte_offset / 4);
+    out->cu_seqlens_k = (cl_long)(args->cu_seqlens_k.byte_offset / 4);
+    out->block_table = (cl_long)(args->block_table.byte_offset / 4);
+    out->block_table_batch = args->block_table.stride[0];
+    out->status_words = (cl_long)(args->status_words.byte_offset / 4);
+    out->batch = (cl_int)args->batch;
+    out->total_q = (cl_int)args->total_q;
+    out->total_k = (cl_int)args->total_k;
+    out->num_pages = (cl_int)args->num_pages;
     out->bias_key = args->bias.stride[3];
     out->mask_key = args->mask.stride[3];
     out->tiles_entry = args->tiles_index.stride[3];
@@ -311,17 +342,9 @@ static void set_arguments(attention_args *out, const clattn_plan *plan, const cl
     out->kv_len = (cl_int)args->kv_len;
     out->head_dim_qk = desc->head_dim_qk;
     out->head_dim_v = desc->head_dim_v;
-    out->want_lse = (features & CLATTN_FEATURE_LSE) != 0;
+    out->features = (cl_int)features;
     out->transforms = plan->has_score_mod ||
                       (features & (CLATTN_FEATURE_SOFTCAP | CLATTN_FEATURE_BIAS | CLATTN_FEATURE_ALIBI)) != 0;
-    out->has_bias = (features & CLATTN_FEATURE_BIAS) != 0;
-    out->has_bias_head_scale = (features & CLATTN_FEATURE_BIAS_HEAD_SCALE) != 0;
-    out->has_mask = (features & CLATTN_FEATURE_MASK) != 0;
-    out->has_alibi = (features & CLATTN_FEATURE_ALIBI) != 0;
-    out->has_sinks = (features & CLATTN_FEATURE_SINKS) != 0;
-    out->has_q_lens = (features & CLATTN_FEATURE_Q_LENS) != 0;
-    out->has_kv_lens = (features & CLATTN_FEATURE_KV_LENS) != 0;
-    out->has_q_offsets = (features & CLATTN_FEATURE_Q_OFFSETS) != 0;
     out->tile_rows = desc->tile_rows;
     out->tile_keys = desc->tile_keys;
     out->scale = (float)scale;
@@ -397,10 +420,9 @@ static clattn_status launch_all(clattn_plan *plan, clattn__emitter *emitter, con
     const int64_t kv_len = args->kv_len;
     cl_mem buffers[CLATTN__BUFFERS] = {NULL};
     attention_args kernel_args;
-    for (int i = 0; i < CLATTN__BUFFER_USER; i++)
+    for (int i = 0; i < CLATTN__BUFFERS; i++)
         buffers[i] = (cl_mem)operands[i].tensor->handle;
-    buffers[CLATTN__BUFFER_USER] = (cl_mem)args->user.handle;
-    buffers[CLATTN__BUFFER_TILE_MAP] = workspace;
+    buffers[CLATTN__BUFFER_WORKSPACE] = workspace;
     set_arguments(&kernel_args, plan, args, operands, map);
     const int64_t groups = kernel_args.q_tiles * (int64_t)plan->desc.heads_q * args->batch;
     clattn__say(&plan->context->log, CLATTN_LOG_DEBUG,
@@ -463,17 +485,17 @@ clattn_status clattn_enqueue_forward(clattn_plan *plan, cl_command_queue queue,
     args.workspace.stride[3] = 1;
     clattn__operand operands[CLATTN__BUFFERS];
     list_operands(operands, &plan->desc, &args);
-    for (int i = 0; i < CLATTN__BUFFER_USER; i++)
-        FORWARD_IF_ERROR(clattn__check_operand(&operands[i], context));
+    for (int i = 0; i < CLATTN__BUFFER_WORKSPACE; i++)
+        if (i != CLATTN__BUFFER_USER)
+            FORWARD_IF_ERROR(clattn__check_operand(&operands[i], context));
     FORWARD_IF_ERROR(check_user(plan, &args));
     const clattn__tile_map map = clattn__tile_map_of(plan, &args);
     RETURN_ERROR_IF(map_groups(&map) > INT32_MAX, log, CLATTN_INVALID_ARGUMENT,
                     WHERE
                     ": key tiles of %d x %d cut the call into %llu map entries; expected fewer than 2^31",
                     (int)plan->desc.tile_rows, (int)plan->desc.tile_keys, (unsigned long long)map.bytes);
-    /* Workspace stands where user would, for the check of overlaps. */
-    FORWARD_IF_ERROR(check_workspace(&operands[CLATTN__BUFFER_USER], plan, &args, map.bytes));
-    FORWARD_IF_ERROR(clattn__check_overlap(operands, CLATTN__BUFFER_USER + 1, log));
+    FORWARD_IF_ERROR(check_workspace(&operands[CLATTN__BUFFER_WORKSPACE], plan, &args, map.bytes));
+    FORWARD_IF_ERROR(clattn__check_overlap(operands, CLATTN__BUFFERS, log));
 
     clattn__emitter emitter = {&context->cl, queue, num_wait, wait, NULL};
     const clattn_status status = launch_with_workspace(plan, &emitter, operands, &map, &args);

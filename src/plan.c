@@ -1,5 +1,6 @@
 #include "plan.h"
 
+#include "dtype.h"
 #include "mods.h"
 
 #include <stdio.h>
@@ -11,13 +12,6 @@
 #define SCORE_FEATURES                                                                           \
     (CLATTN_FEATURE_SOFTCAP | CLATTN_FEATURE_BIAS | CLATTN_FEATURE_MASK | CLATTN_FEATURE_ALIBI | \
      CLATTN_FEATURE_KEY_TILES)
-
-size_t clattn__dtype_size(int32_t dtype) { return dtype == CLATTN_DTYPE_F32 ? 4 : 2; }
-
-const char *clattn__dtype_name(int32_t dtype)
-{
-    return dtype == CLATTN_DTYPE_F32 ? "f32" : dtype == CLATTN_DTYPE_F16 ? "f16" : "bf16";
-}
 
 /* ---- Description ---- */
 
@@ -217,9 +211,9 @@ static void describe(clattn_plan *plan, const char *passed_over)
              "%s: tiles %s, %d work-item%s, %.1f KiB local memory; q %s, k %s, v %s, o %s; head dims "
              "%d/%d compiled as %d/%d; scores %s%s",
              plan->program->path->name, tile->label, (int)tile->work_items, tile->work_items == 1 ? "" : "s",
-             (double)tile->local_bytes / 1024.0, clattn__dtype_name(desc->dtype_q),
-             clattn__dtype_name(desc->dtype_k), clattn__dtype_name(desc->dtype_v),
-             clattn__dtype_name(desc->dtype_o), (int)desc->head_dim_qk, (int)desc->head_dim_v,
+             (double)tile->local_bytes / 1024.0, clattn__dtype_of(desc->dtype_q)->name,
+             clattn__dtype_of(desc->dtype_k)->name, clattn__dtype_of(desc->dtype_v)->name,
+             clattn__dtype_of(desc->dtype_o)->name, (int)desc->head_dim_qk, (int)desc->head_dim_v,
              (int)plan->shape.dim_qk_class, (int)plan->shape.dim_v_class, scores, passed_over);
 }
 

@@ -13,7 +13,4 @@ struct clattn_plan {
     char description[1024];
 };
 
-size_t clattn__dtype_size(int32_t dtype);
-const char *clattn__dtype_name(int32_t dtype);
-
 #endif

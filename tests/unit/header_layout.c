@@ -50,7 +50,13 @@ AFTER(desc, path, tile_rows);
 AFTER(desc, tile_rows, tile_keys);
 AFTER(desc, tile_keys, score_mod);
 AFTER(desc, score_mod, mask_mod);
-LAST(desc, mask_mod);
+AFTER(desc, mask_mod, operation);
+AFTER(desc, operation, page_size);
+AFTER(desc, page_size, splits);
+AFTER(desc, splits, rope);
+AFTER(desc, rope, rotary_dim);
+AFTER(desc, rotary_dim, reserved);
+LAST(desc, reserved);
 
 typedef clattn_tensor tensor;
 FIRST(tensor, mem_kind);
@@ -69,7 +75,8 @@ AFTER(bounds, struct_size, reserved);
 AFTER(bounds, reserved, batch);
 AFTER(bounds, batch, q_len);
 AFTER(bounds, q_len, kv_len);
-LAST(bounds, kv_len);
+AFTER(bounds, kv_len, total_q);
+LAST(bounds, total_q);
 
 typedef clattn_forward_args forward_args;
 FIRST(forward_args, struct_size);
@@ -101,14 +108,89 @@ AFTER(forward_args, tiles_count, tiles_index);
 AFTER(forward_args, tiles_index, tiles_capacity);
 AFTER(forward_args, tiles_capacity, user);
 AFTER(forward_args, user, user_values);
-LAST(forward_args, user_values);
+AFTER(forward_args, user_values, cu_seqlens_q);
+AFTER(forward_args, cu_seqlens_q, cu_seqlens_k);
+AFTER(forward_args, cu_seqlens_k, block_table);
+AFTER(forward_args, block_table, k_scale);
+AFTER(forward_args, k_scale, v_scale);
+AFTER(forward_args, v_scale, status_words);
+AFTER(forward_args, status_words, total_q);
+AFTER(forward_args, total_q, total_k);
+AFTER(forward_args, total_k, num_pages);
+AFTER(forward_args, num_pages, max_blocks);
+LAST(forward_args, max_blocks);
 
-/* The first version, for ever. */
+typedef clattn_append_args append_args;
+FIRST(append_args, struct_size);
+AFTER(append_args, struct_size, reserved);
+AFTER(append_args, reserved, k_new);
+AFTER(append_args, k_new, v_new);
+AFTER(append_args, v_new, k);
+AFTER(append_args, k, v);
+AFTER(append_args, v, k_scale);
+AFTER(append_args, k_scale, v_scale);
+AFTER(append_args, v_scale, q);
+AFTER(append_args, q, q_out);
+AFTER(append_args, q_out, kv_lens);
+AFTER(append_args, kv_lens, kv_lens_out);
+AFTER(append_args, kv_lens_out, q_lens);
+AFTER(append_args, q_lens, cu_seqlens_q);
+AFTER(append_args, cu_seqlens_q, block_table);
+AFTER(append_args, block_table, slot_mapping);
+AFTER(append_args, slot_mapping, positions);
+AFTER(append_args, positions, rope_cos);
+AFTER(append_args, rope_cos, rope_sin);
+AFTER(append_args, rope_sin, status_words);
+AFTER(append_args, status_words, batch);
+AFTER(append_args, batch, new_len);
+AFTER(append_args, new_len, total_new);
+AFTER(append_args, total_new, kv_len);
+AFTER(append_args, kv_len, num_pages);
+AFTER(append_args, num_pages, max_blocks);
+AFTER(append_args, max_blocks, rope_len);
+AFTER(append_args, rope_len, rope_base);
+AFTER(append_args, rope_base, rope_scale);
+LAST(append_args, rope_scale);
+
+typedef clattn_merge_args merge_args;
+FIRST(merge_args, struct_size);
+AFTER(merge_args, struct_size, reserved);
+AFTER(merge_args, reserved, o_parts);
+AFTER(merge_args, o_parts, lse_parts);
+AFTER(merge_args, lse_parts, o);
+AFTER(merge_args, o, lse);
+AFTER(merge_args, lse, sinks);
+AFTER(merge_args, sinks, batch);
+AFTER(merge_args, batch, q_len);
+AFTER(merge_args, q_len, total_q);
+AFTER(merge_args, total_q, num_parts);
+AFTER(merge_args, num_parts, o_part_stride);
+AFTER(merge_args, o_part_stride, lse_part_stride);
+LAST(merge_args, lse_part_stride);
+
+typedef clattn_convert_args convert_args;
+FIRST(convert_args, struct_size);
+AFTER(convert_args, struct_size, reserved);
+AFTER(convert_args, reserved, from);
+AFTER(convert_args, from, to);
+AFTER(convert_args, to, scale);
+AFTER(convert_args, scale, batch);
+AFTER(convert_args, batch, len);
+LAST(convert_args, len);
+
+typedef clattn_status_words status_words;
+FIRST(status_words, bad_page);
+AFTER(status_words, bad_page, bad_length);
+AFTER(status_words, bad_length, dropped);
+AFTER(status_words, dropped, reserved);
+LAST(status_words, reserved);
+
+/* Sizes of this version; older ones stay accepted. */
 #if UINTPTR_MAX == 0xffffffffffffffff
 static_assert(sizeof(clattn_context_options) == 104, "clattn_context_options");
 static_assert(sizeof(clattn_tensor) == 72, "clattn_tensor");
-static_assert(sizeof(clattn_bounds) == 32, "clattn_bounds");
-static_assert(sizeof(clattn_forward_args) == 1312, "clattn_forward_args");
+static_assert(sizeof(clattn_bounds) == 40, "clattn_bounds");
+static_assert(sizeof(clattn_forward_args) == 1776, "clattn_forward_args");
 #endif
 
 /* The _INIT macros initialise every field (-Wextra sees a missing one) and set the size. */
@@ -117,8 +199,14 @@ extern const clattn_plan_desc initialised_desc;
 extern const clattn_tensor initialised_tensor;
 extern const clattn_bounds initialised_bounds;
 extern const clattn_forward_args initialised_args;
+extern const clattn_append_args initialised_append;
+extern const clattn_merge_args initialised_merge;
+extern const clattn_convert_args initialised_convert;
 const clattn_context_options initialised_options = CLATTN_CONTEXT_OPTIONS_INIT;
 const clattn_plan_desc initialised_desc = CLATTN_PLAN_DESC_INIT;
 const clattn_tensor initialised_tensor = CLATTN_TENSOR_INIT;
 const clattn_bounds initialised_bounds = CLATTN_BOUNDS_INIT;
 const clattn_forward_args initialised_args = CLATTN_FORWARD_ARGS_INIT;
+const clattn_append_args initialised_append = CLATTN_APPEND_ARGS_INIT;
+const clattn_merge_args initialised_merge = CLATTN_MERGE_ARGS_INIT;
+const clattn_convert_args initialised_convert = CLATTN_CONVERT_ARGS_INIT;
