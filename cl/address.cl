@@ -199,3 +199,39 @@ static inline work_place place_of_group(int group, const attention_buffers *in, 
     }
     return place;
 }
+
+// ---- Splits ---------------------------------------------------------------------------------------------
+
+// The keys that a split takes of those that a tile's rows may see. Splits that are left without any have
+// end <= begin. Even ones share what the rows see; ones of a fixed size make a row's bits independent of
+// everything but its own keys.
+static inline key_range keys_of_split(key_range seen, int split, int block_k, const attention_args *a)
+{
+    const int blocks = (seen.end - seen.begin + block_k - 1) / block_k;
+    const int even = (blocks + a->num_splits - 1) / a->num_splits * block_k;
+    const int size = a->split_keys > 0 ? a->split_keys : even;
+    key_range keys;
+    keys.begin = (int)min((long)seen.begin + (long)split * size, (long)seen.end);
+    keys.end = (int)min((long)keys.begin + size, (long)seen.end);
+    return keys;
+}
+
+// What a split gives, if there are several: o and lse of its own keys in the workspace, in float32 and natural
+// units; cl/merge.cl combines them. The number of the place of a row and head.
+static inline long part_place(int batch, int query, int head, int split, const sequence *seq,
+                              const attention_args *a)
+{
+    const long row = has(a, FEATURE_CU_SEQLENS_Q) ? seq->first_q + query : (long)batch * a->q_len + query;
+    return (split * a->part_rows + row) * a->heads_q + head;
+}
+
+static inline __global float *part_o(__global uchar *workspace, long place, const attention_args *a)
+{
+    return (__global float *)workspace + a->parts + place * a->head_dim_v;
+}
+
+static inline __global float *part_lse(__global uchar *workspace, long place, const attention_args *a)
+{
+    return (__global float *)workspace + a->parts +
+           a->num_splits * a->part_rows * a->heads_q * a->head_dim_v + place;
+}
