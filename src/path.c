@@ -10,6 +10,7 @@ PIECE(address)
 PIECE(score)
 PIECE(tiles)
 PIECE(portable)
+PIECE(cpu_vectors)
 PIECE(cpu)
 #undef PIECE
 
@@ -38,7 +39,8 @@ static const clattn__path table[] = {
      clattn__tile_cpu,
      "forward",
      NULL,
-     {PIECE(args), PIECE(convert), PIECE(bounds), PIECE(address), PIECE(score), PIECE(tiles), PIECE(cpu)}},
+     {PIECE(args), PIECE(convert), PIECE(bounds), PIECE(address), PIECE(score), PIECE(tiles),
+      PIECE(cpu_vectors), PIECE(cpu)}},
     {CLATTN_PATH_PORTABLE,
      "portable",
      is_any,
