@@ -14,7 +14,9 @@ PIECE(tiles)
 PIECE(check)
 PIECE(combine)
 PIECE(portable)
+PIECE(cpu_vectors)
 PIECE(cpu)
+PIECE(parts)
 #undef PIECE
 
 /* clang-format off */
@@ -45,7 +47,7 @@ static const clattn__path table[] = {
        {"forward", NULL, "classify_tiles", NULL, "check_sequences"},
        CLATTN__BUFFERS,
        sizeof(attention_args),
-       {FORWARD_PIECES, PIECE(cpu)}},
+       {FORWARD_PIECES, PIECE(cpu_vectors), PIECE(cpu)}},
       {NULL, {NULL}, 0, 0, {{NULL, NULL, NULL}}}}},
     {CLATTN_PATH_PORTABLE,
      "portable",
@@ -59,7 +61,7 @@ static const clattn__path table[] = {
        {"forward_any", "forward_aligned", "classify_tiles", "combine", "check_sequences"},
        CLATTN__BUFFERS,
        sizeof(attention_args),
-       {FORWARD_PIECES, PIECE(portable), PIECE(combine)}}}},
+       {FORWARD_PIECES, PIECE(portable), PIECE(parts), PIECE(combine)}}}},
 };
 
 const clattn__path *clattn__path_at(int index)
