@@ -5,6 +5,7 @@
     extern const size_t clattn__cl_##name##_size;
 PIECE(args)
 PIECE(convert)
+PIECE(cache_types)
 PIECE(bounds)
 PIECE(address)
 PIECE(score)
@@ -38,14 +39,14 @@ static const clattn__path table[] = {
      clattn__tile_cpu,
      "forward",
      NULL,
-     {PIECE(args), PIECE(convert), PIECE(bounds), PIECE(address), PIECE(score), PIECE(tiles), PIECE(cpu)}},
+     {PIECE(args), PIECE(convert), PIECE(cache_types), PIECE(bounds), PIECE(address), PIECE(score), PIECE(tiles), PIECE(cpu)}},
     {CLATTN_PATH_PORTABLE,
      "portable",
      is_any,
      clattn__tile_portable,
      "forward_any",
      "forward_aligned",
-     {PIECE(args), PIECE(convert), PIECE(bounds), PIECE(address), PIECE(score), PIECE(tiles),
+     {PIECE(args), PIECE(convert), PIECE(cache_types), PIECE(bounds), PIECE(address), PIECE(score), PIECE(tiles),
       PIECE(portable)}},
 };
 

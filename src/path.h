@@ -11,7 +11,7 @@ typedef struct clattn__piece {
     const size_t *size;
 } clattn__piece;
 
-enum { CLATTN__MAX_PIECES = 8 };
+enum { CLATTN__MAX_PIECES = 12 };
 
 typedef struct clattn__path {
     int32_t id; /* CLATTN_PATH_* */
