@@ -7,6 +7,7 @@
     extern const size_t clattn__cl_##name##_size;
 PIECE(args)
 PIECE(convert)
+PIECE(cache_types)
 PIECE(bounds)
 PIECE(address)
 PIECE(score)
@@ -24,7 +25,7 @@ PIECE(parts)
 /* clang-format on */
 
 #define FORWARD_PIECES \
-    PIECE(args), PIECE(convert), PIECE(bounds), PIECE(address), PIECE(score), PIECE(tiles), PIECE(check)
+    PIECE(args), PIECE(convert), PIECE(cache_types), PIECE(bounds), PIECE(address), PIECE(score), PIECE(tiles), PIECE(check)
 
 static int is_cpu(const clattn__device *device, const char **why)
 {
