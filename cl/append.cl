@@ -65,7 +65,7 @@ typedef struct append_entry {
 
 static inline int cu_seqlen(int b, const append_buffers *in, const append_args *a)
 {
-    return in->cu_seqlens_q[a->cu_seqlens_q + b * a->cu_seqlens_q_entry];
+    return in->cu_seqlens_q[a->cu_seqlens_q + b];
 }
 
 // The number within 0 .. most, and whether it was not.
@@ -124,9 +124,7 @@ static inline void find_place(new_token *token, long natural, int is_first, cons
 {
     const int mapped = takes(a, FEATURE_SLOT_MAPPING), paged = takes(a, FEATURE_BLOCK_TABLE);
     const long place =
-        mapped ? in->slot_mapping[head_base(&a->slot_mapping, token->batch, 0) +
-                                  token->row * a->slot_mapping.token]
-               : natural;
+        mapped ? in->slot_mapping[number_at(&a->slot_mapping, token->batch, token->row)] : natural;
     token->plane = -1;
     if (place < 0)
         return;
@@ -139,8 +137,7 @@ static inline void find_place(new_token *token, long natural, int is_first, cons
     token->place = (int)place - page * a->page_size;
     token->plane = !paged   ? token->batch
                    : mapped ? page
-                            : in->block_table[a->block_table + token->batch * a->block_table_batch +
-                                              page * a->block_table_page];
+                            : in->block_table[a->block_table + token->batch * a->block_table_batch + page];
     if (paged && (token->plane < 0 || token->plane >= a->num_pages)) {
         token->plane = -1;
         if (is_first) {
@@ -162,8 +159,7 @@ static inline int find_token(new_token *token, int row, int is_first, const appe
     if (number < 0 || number >= entry.count)
         return 0;
     const long natural = (long)entry.kv_len + number;
-    token->position = a->has_positions ? in->positions[head_base(&a->positions, token->batch, 0) +
-                                                       token->row * a->positions.token]
+    token->position = a->has_positions ? in->positions[number_at(&a->positions, token->batch, token->row)]
                                        : (int)min(natural, (long)INT_MAX);
     find_place(token, natural, is_first, in, a);
     return 1;
@@ -281,5 +277,6 @@ __kernel __attribute__((reqd_work_group_size(ROW_ITEMS, 1, 1))) void append_leng
     if (entry.is_bad)
         note(WORD_BAD_LENGTH, batch, in, a);
     if (a->has_kv_lens_out)
-        in->kv_lens_out[number_at(&a->kv_lens_out, batch, 0)] = (int)min((long)entry.kv_len + entry.count, (long)a->kv_len);
+        in->kv_lens_out[number_at(&a->kv_lens_out, batch, 0)] =
+            (int)min((long)entry.kv_len + entry.count, (long)a->kv_len);
 }

@@ -21,16 +21,14 @@ typedef struct append_args {
     tensor_address v_scale;
     tensor_address q;
     tensor_address q_out;
-    tensor_address slot_mapping; // head: 0
-    tensor_address positions; // likewise
+    number_address slot_mapping; // head: from token to token
+    number_address positions; // likewise
     number_address kv_lens;
     number_address kv_lens_out;
     number_address q_lens;
     long cu_seqlens_q;
-    long cu_seqlens_q_entry; // from entry to entry
     long block_table;
     long block_table_batch;
-    long block_table_page;
     long rope_cos;
     long rope_cos_row;
     long rope_sin;

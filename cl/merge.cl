@@ -18,7 +18,7 @@ merge(const __global part_t *o_parts, const __global float *lse_parts, __global 
     parts.o_step = a->o_step;
     parts.lse_step = a->lse_step;
     parts.count = a->num_parts;
-    parts.to_log2 = LOG2_E / a->lse_unit;
+    parts.to_log2 = M_LOG2E_F / a->lse_unit;
     parts.sink = (a->features & FEATURE_SINKS) != 0 ? sinks[number_at(&a->sinks, batch, head)] * a->lse_unit
                                                     : -INFINITY;
     const row_total total = weigh_parts(weights, id, &parts);
