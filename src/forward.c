@@ -85,7 +85,7 @@ static clattn_status check_user(const clattn_plan *plan, const clattn_forward_ar
     const clattn__log *log = &plan->context->log;
     const int has_mods = plan->has_score_mod || plan->has_mask_mod;
     size_t bytes = 0;
-    FORWARD_IF_ERROR(clattn__check_kind(&args->user, "user", log));
+    FORWARD_IF_ERROR(clattn__check_kind(&args->user, WHERE, "user", plan->context));
     RETURN_ERROR_IF(args->user.byte_offset % 16 != 0, log, CLATTN_INVALID_ARGUMENT,
                     WHERE ": user.byte_offset = %llu; expected a multiple of 16",
                     (unsigned long long)args->user.byte_offset);
@@ -98,6 +98,9 @@ static clattn_status check_user(const clattn_plan *plan, const clattn_forward_ar
         return CLATTN_SUCCESS;
     RETURN_ERROR_IF(!has_mods, log, CLATTN_INVALID_ARGUMENT,
                     WHERE ": user.handle is set; expected NULL, the plan has neither score_mod nor mask_mod");
+    FORWARD_IF_ERROR(clattn__check_alignment(&args->user, 16, WHERE, "user", log));
+    if (args->user.mem_kind != CLATTN_MEM_BUFFER)
+        return CLATTN_SUCCESS;
     FORWARD_IF_CL_ERROR(log, WHERE, "clGetMemObjectInfo",
                         plan->context->cl.clGetMemObjectInfo((cl_mem)args->user.handle, CL_MEM_SIZE,
                                                              sizeof bytes, &bytes, NULL));
@@ -114,13 +117,13 @@ static clattn_status check_workspace(clattn__operand *workspace, const clattn_pl
     const clattn__log *log = &plan->context->log;
     const clattn__operand operand = {"workspace", &args->workspace, {1, 1, 1, (int64_t)bytes}, 1, 1, 0, 0, 0};
     *workspace = operand;
-    FORWARD_IF_ERROR(clattn__check_kind(&args->workspace, "workspace", log));
+    FORWARD_IF_ERROR(clattn__check_kind(&args->workspace, WHERE, "workspace", plan->context));
     if (args->workspace.handle == NULL)
         return CLATTN_SUCCESS;
     RETURN_ERROR_IF(clattn__tile_map_bound(plan, 1, 1, 1).bytes == 0, log, CLATTN_INVALID_ARGUMENT,
                     WHERE ": workspace.handle is set; expected NULL, calls of this plan need none");
     workspace->is_needed = 1;
-    return clattn__check_operand(workspace, plan->context);
+    return clattn__check_operand(workspace, WHERE, plan->context);
 }
 
 /* ---- Scalars ---- */
@@ -379,25 +382,21 @@ static int64_t groups_per_launch(const clattn_plan *plan, uint64_t work)
 
 /* One kernel over `groups` work-groups, in as many launches as that takes. */
 static clattn_status launch(clattn_plan *plan, clattn__emitter *emitter, int kernel, int64_t groups,
-                            uint64_t work, const cl_mem buffers[CLATTN__BUFFERS], attention_args *args)
+                            uint64_t work, const clattn__memory buffers[CLATTN__BUFFERS],
+                            attention_args *args)
 {
     const char *failed = NULL;
     cl_int code = CL_SUCCESS;
     const int64_t most = groups_per_launch(plan, work);
     const size_t work_items = clattn__work_items(plan->program, kernel);
     const cl_kernel instance = clattn__instance_take(plan->program, kernel);
-    for (int64_t first = 0; first < groups && failed == NULL; first += most) {
+    for (int64_t first = 0; first < groups && code == CL_SUCCESS; first += most) {
         const int64_t count = groups - first < most ? groups - first : most;
         args->first_group = (cl_int)first;
         args->num_groups = (cl_int)count;
-        code = clattn__set_arguments(emitter->cl, instance, buffers, args);
-        if (code != CL_SUCCESS) {
-            failed = "clSetKernelArg";
-            break;
-        }
-        code = clattn__emit_kernel(emitter, instance, work_items, (size_t)count);
-        if (code != CL_SUCCESS)
-            failed = "clEnqueueNDRangeKernel";
+        code = clattn__set_arguments(emitter->cl, instance, buffers, args, &failed);
+        if (code == CL_SUCCESS)
+            code = clattn__emit_kernel(emitter, instance, work_items, (size_t)count, &failed);
     }
     clattn__instance_return(plan->program, kernel, instance);
     FORWARD_IF_CL_ERROR(&plan->context->log, WHERE, failed, code);
@@ -413,15 +412,15 @@ static int64_t map_groups(const clattn__tile_map *map)
 
 /* First the tile map, if there is one, then attention. */
 static clattn_status launch_all(clattn_plan *plan, clattn__emitter *emitter, const clattn__operand *operands,
-                                cl_mem workspace, const clattn__tile_map *map,
+                                clattn__memory workspace, const clattn__tile_map *map,
                                 const clattn_forward_args *args)
 {
     const clattn__tile *tile = &plan->program->tile;
     const int64_t kv_len = args->kv_len;
-    cl_mem buffers[CLATTN__BUFFERS] = {NULL};
+    clattn__memory buffers[CLATTN__BUFFERS];
     attention_args kernel_args;
     for (int i = 0; i < CLATTN__BUFFERS; i++)
-        buffers[i] = (cl_mem)operands[i].tensor->handle;
+        buffers[i] = clattn__memory_of(operands[i].tensor);
     buffers[CLATTN__BUFFER_WORKSPACE] = workspace;
     set_arguments(&kernel_args, plan, args, operands, map);
     const int64_t groups = kernel_args.q_tiles * (int64_t)plan->desc.heads_q * args->batch;
@@ -453,7 +452,8 @@ static clattn_status launch_with_workspace(clattn_plan *plan, clattn__emitter *e
                                          (size_t)map->bytes, NULL, &code);
         FORWARD_IF_CL_ERROR(&context->log, WHERE, "clCreateBuffer", code);
     }
-    const cl_mem workspace = own != NULL ? own : (cl_mem)args->workspace.handle;
+    const clattn__memory workspace =
+        own != NULL ? (clattn__memory){CLATTN_MEM_BUFFER, own} : clattn__memory_of(&args->workspace);
     const clattn_status status = launch_all(plan, emitter, operands, workspace, map, args);
     if (own != NULL)
         context->cl.clReleaseMemObject(own);
@@ -487,7 +487,7 @@ clattn_status clattn_enqueue_forward(clattn_plan *plan, cl_command_queue queue,
     list_operands(operands, &plan->desc, &args);
     for (int i = 0; i < CLATTN__BUFFER_WORKSPACE; i++)
         if (i != CLATTN__BUFFER_USER)
-            FORWARD_IF_ERROR(clattn__check_operand(&operands[i], context));
+            FORWARD_IF_ERROR(clattn__check_operand(&operands[i], WHERE, context));
     FORWARD_IF_ERROR(check_user(plan, &args));
     const clattn__tile_map map = clattn__tile_map_of(plan, &args);
     RETURN_ERROR_IF(map_groups(&map) > INT32_MAX, log, CLATTN_INVALID_ARGUMENT,
@@ -495,9 +495,9 @@ clattn_status clattn_enqueue_forward(clattn_plan *plan, cl_command_queue queue,
                     ": key tiles of %d x %d cut the call into %llu map entries; expected fewer than 2^31",
                     (int)plan->desc.tile_rows, (int)plan->desc.tile_keys, (unsigned long long)map.bytes);
     FORWARD_IF_ERROR(check_workspace(&operands[CLATTN__BUFFER_WORKSPACE], plan, &args, map.bytes));
-    FORWARD_IF_ERROR(clattn__check_overlap(operands, CLATTN__BUFFERS, log));
+    FORWARD_IF_ERROR(clattn__check_overlap(operands, CLATTN__BUFFERS, WHERE, log));
 
-    clattn__emitter emitter = {&context->cl, queue, num_wait, wait, NULL};
+    clattn__emitter emitter = clattn__emit_to_queue(&context->cl, queue, num_wait, wait);
     const clattn_status status = launch_with_workspace(plan, &emitter, operands, &map, &args);
     if (status != CLATTN_SUCCESS) {
         clattn__emit_abandon(&emitter);
