@@ -48,17 +48,16 @@ static cl_int set_memory(const clattn__cl *cl, cl_kernel kernel, cl_uint index, 
     return cl->clSetKernelArg(kernel, index, sizeof buffer, buffer != NULL ? &buffer : NULL);
 }
 
-cl_int clattn__set_arguments(const clattn__cl *cl, cl_kernel kernel,
-                             const clattn__memory buffers[CLATTN__BUFFERS], const attention_args *args,
-                             const char **failed)
+cl_int clattn__set_arguments(const clattn__cl *cl, cl_kernel kernel, const clattn__memory *buffers,
+                             int num_buffers, const void *args, size_t args_bytes, const char **failed)
 {
-    for (cl_uint i = 0; i < CLATTN__BUFFERS; i++) {
+    for (cl_uint i = 0; i < (cl_uint)num_buffers; i++) {
         const cl_int code = set_memory(cl, kernel, i, &buffers[i], failed);
         if (code != CL_SUCCESS)
             return code;
     }
     *failed = "clSetKernelArg";
-    return cl->clSetKernelArg(kernel, CLATTN__BUFFERS, sizeof *args, args);
+    return cl->clSetKernelArg(kernel, (cl_uint)num_buffers, args_bytes, args);
 }
 
 static cl_int enqueue(clattn__emitter *emitter, cl_kernel kernel, const size_t *global, const size_t *local)

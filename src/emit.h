@@ -63,10 +63,9 @@ enum {
     CLATTN__BUFFERS
 };
 
-/* The arguments of every kernel, in order. On failure *failed names the function. */
-cl_int clattn__set_arguments(const clattn__cl *cl, cl_kernel kernel,
-                             const clattn__memory buffers[CLATTN__BUFFERS], const attention_args *args,
-                             const char **failed);
+/* The arguments of a kernel: memory, then a struct. On failure *failed names the function. */
+cl_int clattn__set_arguments(const clattn__cl *cl, cl_kernel kernel, const clattn__memory *buffers,
+                             int num_buffers, const void *args, size_t args_bytes, const char **failed);
 
 /* `groups` work-groups of `work_items` each, numbered along the second axis: the first stays short, so
  * that no driver's limit or specialisation on grid width is met. On failure *failed names the function. */
