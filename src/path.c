@@ -7,6 +7,7 @@
     extern const size_t clattn__cl_##name##_size;
 PIECE(args)
 PIECE(convert)
+PIECE(cache_types)
 PIECE(bounds)
 PIECE(address)
 PIECE(score)
@@ -14,7 +15,9 @@ PIECE(tiles)
 PIECE(check)
 PIECE(combine)
 PIECE(portable)
+PIECE(cpu_vectors)
 PIECE(cpu)
+PIECE(parts)
 #undef PIECE
 
 /* clang-format off */
@@ -22,7 +25,7 @@ PIECE(cpu)
 /* clang-format on */
 
 #define FORWARD_PIECES \
-    PIECE(args), PIECE(convert), PIECE(bounds), PIECE(address), PIECE(score), PIECE(tiles), PIECE(check)
+    PIECE(args), PIECE(convert), PIECE(cache_types), PIECE(bounds), PIECE(address), PIECE(score), PIECE(tiles), PIECE(check)
 
 static int is_cpu(const clattn__device *device, const char **why)
 {
@@ -45,7 +48,7 @@ static const clattn__path table[] = {
        {"forward", NULL, "classify_tiles", NULL, "check_sequences"},
        CLATTN__BUFFERS,
        sizeof(attention_args),
-       {FORWARD_PIECES, PIECE(cpu)}},
+       {FORWARD_PIECES, PIECE(cpu_vectors), PIECE(cpu)}},
       {NULL, {NULL}, 0, 0, {{NULL, NULL, NULL}}}}},
     {CLATTN_PATH_PORTABLE,
      "portable",
@@ -59,7 +62,7 @@ static const clattn__path table[] = {
        {"forward_any", "forward_aligned", "classify_tiles", "combine", "check_sequences"},
        CLATTN__BUFFERS,
        sizeof(attention_args),
-       {FORWARD_PIECES, PIECE(portable), PIECE(combine)}}}},
+       {FORWARD_PIECES, PIECE(portable), PIECE(parts), PIECE(combine)}}}},
 };
 
 const clattn__path *clattn__path_at(int index)
