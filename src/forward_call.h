@@ -8,9 +8,10 @@
 #include "tile_map.h"
 
 typedef struct clattn__forward_call {
+    const char *where; /* the function of the API, for messages */
     clattn_plan *plan;
     clattn__program *program;
-    clattn_forward_args args;                   /* the caller's, completed */
+    clattn_forward_args args;                  /* the caller's, completed */
     clattn__operand operands[CLATTN__BUFFERS]; /* numbered as CLATTN__BUFFER_*; they point into args */
     clattn__tile_map map;
     clattn__splits splits;
