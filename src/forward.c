@@ -64,7 +64,7 @@ static clattn_status launch_all(const clattn__forward_call *call, clattn__emitte
     if (args.num_splits == 1)
         return CLATTN_SUCCESS;
     return launch(call, emitter, CLATTN__KERNEL_COMBINE, call->splits.part_rows * desc->heads_q,
-                  CLATTN__FLAT_WORK_ITEMS * (uint64_t)args.num_splits, buffers, &args);
+                  (uint64_t)args.num_splits * (uint64_t)desc->head_dim_v, buffers, &args);
 }
 
 /* With a workspace of the call's own where one is needed and the caller gave none: the commands keep it alive

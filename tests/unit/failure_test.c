@@ -104,7 +104,7 @@ static clattn_status open_context(void)
  * need counts as not there. */
 static int context_tolerance(const char *function, int nth)
 {
-    enum { WORK_ITEM_SIZES = 5, PLATFORM = 14, EXTENSIONS, SVM }; /* in the order of src/device.c */
+    enum { WORK_ITEM_SIZES = 6, PLATFORM = 15, EXTENSIONS, SVM }; /* in the order of src/device.c */
     return strcmp(function, "clGetPlatformInfo") == 0 ||
            (strcmp(function, "clGetDeviceInfo") == 0 &&
             (nth == WORK_ITEM_SIZES || (nth >= PLATFORM && nth <= SVM)));
