@@ -5,10 +5,7 @@
 #define ROW_ITEMS 64 // work-items of a work-group
 #define MAX_ROW 576 // as CLATTN_MAX_HEAD_DIM
 
-#define TYPE_I8 5 // as CLATTN_DTYPE_I8: its scales are found here, not given
-
-// The smallest scale whose reciprocal is a number on devices without subnormals, too.
-#define SMALLEST_SCALE 0x1p-126f
+#define UNIT_ELEMENTS(type) (IS_BLOCK(type) ? BLOCK_ELEMENTS : 1)
 
 typedef struct row_memory {
     __local float *row; // MAX_ROW
@@ -39,13 +36,12 @@ static inline float inverse_scale_of_row(int type, int has_scale, __global float
                                          const row_memory *memory)
 {
     if (type == TYPE_I8) {
-        const float found = largest_of_row(memory, columns, id) / 127.0f;
-        const float written = found >= SMALLEST_SCALE ? found : 0.0f;
+        const float found = scale_of_i8(largest_of_row(memory, columns, id));
         if (id == 0)
-            *scale = written;
-        return written > 0.0f ? 1.0f / written : 0.0f;
+            *scale = found;
+        return inverse_of(found);
     }
-    return has_scale ? 1.0f / *scale : 1.0f;
+    return has_scale ? inverse_of(*scale) : 1.0f;
 }
 
 // name(p, first, ...): the row goes to p from unit `first` on, an element or a block of it at a time.
@@ -53,10 +49,10 @@ static inline float inverse_scale_of_row(int type, int has_scale, __global float
     static inline void name(__global STORAGE(type) *p, long first, const __local float *row, int columns,  \
                             float inverse_scale, int id)                                                 \
     {                                                                                                    \
-        for (int c = id * UNIT_SIZE(type); c < columns; c += ROW_ITEMS * UNIT_SIZE(type)) {              \
-            float unit[UNIT_SIZE(type)];                                                                 \
-            for (int i = 0; i < UNIT_SIZE(type); i++)                                                    \
+        for (int c = id * UNIT_ELEMENTS(type); c < columns; c += ROW_ITEMS * UNIT_ELEMENTS(type)) {              \
+            float unit[UNIT_ELEMENTS(type)];                                                                 \
+            for (int i = 0; i < UNIT_ELEMENTS(type); i++)                                                    \
                 unit[i] = row[c + i];                                                                    \
-            STORE_UNIT(type)(p, first, c, UNIT_SIZE(type), unit, inverse_scale);                         \
+            STORE_UNIT(type)(p, first, c, UNIT_ELEMENTS(type), unit, inverse_scale);                         \
         }                                                                                                \
     }

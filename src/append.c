@@ -131,6 +131,6 @@ clattn_status clattn_enqueue_append_forward(clattn_plan *append_plan, const clat
     clattn__emitter emitter = clattn__emit_to_queue(&context->cl, queue, num_wait, wait);
     clattn_status status = clattn__launch_append(&append, &emitter, where);
     if (status == CLATTN_SUCCESS)
-        status = clattn__launch_forward(&forward, &emitter, where);
+        status = clattn__launch_forward(&forward, &emitter);
     return clattn__end_call(context, &emitter, status, event, where);
 }

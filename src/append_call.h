@@ -4,32 +4,6 @@
 
 #include "operation.h"
 
-/* In the order of APPEND_BUFFERS (cl/append.cl). */
-enum {
-    CLATTN__APPEND_K_NEW,
-    CLATTN__APPEND_V_NEW,
-    CLATTN__APPEND_K,
-    CLATTN__APPEND_V,
-    CLATTN__APPEND_K_SCALE,
-    CLATTN__APPEND_V_SCALE,
-    CLATTN__APPEND_Q,
-    CLATTN__APPEND_Q_OUT,
-    CLATTN__APPEND_KV_LENS,
-    CLATTN__APPEND_KV_LENS_OUT,
-    CLATTN__APPEND_Q_LENS,
-    CLATTN__APPEND_CU_SEQLENS_Q,
-    CLATTN__APPEND_BLOCK_TABLE,
-    CLATTN__APPEND_SLOT_MAPPING,
-    CLATTN__APPEND_POSITIONS,
-    CLATTN__APPEND_ROPE_COS,
-    CLATTN__APPEND_ROPE_SIN,
-    CLATTN__APPEND_STATUS_WORDS,
-    CLATTN__APPEND_BUFFERS
-};
-
-/* Kernels of the program. */
-enum { CLATTN__APPEND_ROWS, CLATTN__APPEND_LENGTHS };
-
 typedef struct clattn__append_call {
     clattn_plan *plan;
     clattn_append_args args;                          /* the caller's, completed */

@@ -20,8 +20,8 @@ static clattn_status check_lengths(clattn__append_call *call, const char *where)
     const int has_tables = has(plan, CLATTN_FEATURE_ROPE_TABLES);
     FORWARD_IF_ERROR(clattn__check_number(log, where, "batch", args->batch, 0, INT32_MAX));
     FORWARD_IF_ERROR(clattn__check_number(log, where, "new_len", args->new_len, 0, CLATTN_MAX_LENGTH));
-    FORWARD_IF_ERROR(clattn__check_number(log, where, "total_new", args->total_new, 0,
-                                          is_packed ? CLATTN_MAX_LENGTH : 0));
+    FORWARD_IF_ERROR(
+        clattn__check_number(log, where, "total_new", args->total_new, 0, is_packed ? CLATTN_MAX_LENGTH : 0));
     FORWARD_IF_ERROR(clattn__check_number(log, where, "kv_len", args->kv_len, 0, CLATTN_MAX_LENGTH));
     FORWARD_IF_ERROR(
         clattn__check_number(log, where, "num_pages", args->num_pages, 0, is_paged ? INT32_MAX : 0));
@@ -44,13 +44,12 @@ static clattn_status check_rope(const clattn__append_call *call, const char *whe
                     "%s: rope_base = %g; expected a finite number > 0, or 0 for 10000", where, (double)base);
     RETURN_ERROR_IF(!isfinite(scale), log, CLATTN_INVALID_ARGUMENT,
                     "%s: rope_scale = %g; expected a finite number, 0 for 1", where, (double)scale);
-    RETURN_ERROR_IF((call->plan->desc.rope == CLATTN_ROPE_NONE ||
-                     has(call->plan, CLATTN_FEATURE_ROPE_TABLES)) &&
-                        (base != 0.0f || scale != 0.0f),
-                    log, CLATTN_INVALID_ARGUMENT,
-                    "%s: rope_base = %g, rope_scale = %g; expected 0 and 0, the plan %s", where, (double)base,
-                    (double)scale,
-                    call->plan->desc.rope == CLATTN_ROPE_NONE ? "has no rope" : "takes angles from tables");
+    RETURN_ERROR_IF(
+        (call->plan->desc.rope == CLATTN_ROPE_NONE || has(call->plan, CLATTN_FEATURE_ROPE_TABLES)) &&
+            (base != 0.0f || scale != 0.0f),
+        log, CLATTN_INVALID_ARGUMENT, "%s: rope_base = %g, rope_scale = %g; expected 0 and 0, the plan %s",
+        where, (double)base, (double)scale,
+        call->plan->desc.rope == CLATTN_ROPE_NONE ? "has no rope" : "takes angles from tables");
     return CLATTN_SUCCESS;
 }
 

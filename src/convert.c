@@ -10,9 +10,8 @@
 
 static_assert(sizeof(convert_args) == 3 * 32 + 6 * 4, "host and kernel must agree");
 
-enum { FROM, TO, SCALE, BUFFERS }; /* in the order of convert_rows (cl/convert_rows.cl) */
-
-static clattn_status check(clattn__operand operands[BUFFERS], clattn_convert_args *args, const clattn_plan *plan)
+static clattn_status check(clattn__operand operands[CLATTN__CONVERT_BUFFERS], clattn_convert_args *args,
+                           const clattn_plan *plan)
 {
     const clattn_context *context = plan->context;
     const clattn__log *log = &context->log;
@@ -26,31 +25,38 @@ static clattn_status check(clattn__operand operands[BUFFERS], clattn_convert_arg
     FORWARD_IF_ERROR(clattn__check_groups(log, WHERE, "batch * rows", heads * len, batch));
     FORWARD_IF_ERROR(clattn__make_rows_contiguous(&args->from, WHERE, "from", log));
     FORWARD_IF_ERROR(clattn__make_rows_contiguous(&args->to, WHERE, "to", log));
-    const clattn__operand list[BUFFERS] = {
+    const clattn__operand list[CLATTN__CONVERT_BUFFERS] = {
         {"from", &args->from, {batch, heads, len, dim}, (size_t)from->bytes, 0, 1, 0, 0},
         {"to", &args->to, {batch, heads, len, dim / to->elements}, (size_t)to->bytes, 1, 1, 0, 0},
-        {"scale", &args->scale, {batch, heads, len, 1}, 4, desc->dtype_k == CLATTN_DTYPE_I8, has_scale, 0, 0}};
+        {"scale",
+         &args->scale,
+         {batch, heads, len, 1},
+         4,
+         desc->dtype_k == CLATTN_DTYPE_I8,
+         has_scale,
+         0,
+         0}};
     memcpy(operands, list, sizeof list);
-    for (int i = 0; i < BUFFERS; i++)
+    for (int i = 0; i < CLATTN__CONVERT_BUFFERS; i++)
         FORWARD_IF_ERROR(clattn__check_operand(&operands[i], WHERE, context));
-    return clattn__check_overlap(operands, BUFFERS, WHERE, log);
+    return clattn__check_overlap(operands, CLATTN__CONVERT_BUFFERS, WHERE, log);
 }
 
 static clattn_status launch(clattn_plan *plan, clattn__emitter *emitter, const clattn__operand *operands,
                             const clattn_convert_args *given)
 {
     const clattn_plan_desc *desc = &plan->desc;
-    clattn__memory buffers[BUFFERS];
+    clattn__memory buffers[CLATTN__CONVERT_BUFFERS];
     convert_args args;
     memset(&args, 0, sizeof args);
-    args.from = clattn__tensor_address_of(&operands[FROM]);
-    args.to = clattn__tensor_address_of(&operands[TO]);
-    args.scale = clattn__tensor_address_of(&operands[SCALE]);
+    args.from = clattn__tensor_address_of(&operands[CLATTN__CONVERT_FROM]);
+    args.to = clattn__tensor_address_of(&operands[CLATTN__CONVERT_TO]);
+    args.scale = clattn__tensor_address_of(&operands[CLATTN__CONVERT_SCALE]);
     args.heads = desc->heads_kv;
     args.len = (cl_int)given->len;
     args.head_dim = desc->head_dim_qk;
     args.features = (cl_int)desc->features;
-    for (int i = 0; i < BUFFERS; i++)
+    for (int i = 0; i < CLATTN__CONVERT_BUFFERS; i++)
         buffers[i] = clattn__memory_of(operands[i].tensor);
     const clattn__launch launch = {plan->context,
                                    plan->program[0],
@@ -69,7 +75,7 @@ clattn_status clattn_enqueue_convert(clattn_plan *plan, cl_command_queue queue,
                                      cl_event *event)
 {
     clattn_convert_args args;
-    clattn__operand operands[BUFFERS];
+    clattn__operand operands[CLATTN__CONVERT_BUFFERS];
     if (plan == NULL)
         return CLATTN_INVALID_ARGUMENT;
     const clattn_context *context = plan->context;

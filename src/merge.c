@@ -10,8 +10,6 @@
 
 static_assert(sizeof(merge_args) == 4 * 32 + 24 + 2 * 8 + 8 * 4, "host and kernel must agree");
 
-enum { O_PARTS, LSE_PARTS, O, LSE, SINKS, BUFFERS }; /* in the order of merge (cl/merge.cl) */
-
 static clattn_status check_numbers(const clattn_merge_args *args, const clattn_plan *plan)
 {
     const clattn__log *log = &plan->context->log;
@@ -41,7 +39,8 @@ static clattn_status check_parts(clattn__operand *first, int64_t num_parts, int6
     return CLATTN_SUCCESS;
 }
 
-static clattn_status check(clattn__operand operands[BUFFERS], clattn_merge_args *args, const clattn_plan *plan)
+static clattn_status check(clattn__operand operands[CLATTN__MERGE_BUFFERS], clattn_merge_args *args,
+                           const clattn_plan *plan)
 {
     const clattn_context *context = plan->context;
     const clattn__log *log = &context->log;
@@ -58,33 +57,35 @@ static clattn_status check(clattn__operand operands[BUFFERS], clattn_merge_args 
     FORWARD_IF_ERROR(clattn__check_groups(log, WHERE, "batch * rows", heads * rows, batch));
     FORWARD_IF_ERROR(clattn__make_rows_contiguous(&args->o_parts, WHERE, "o_parts", log));
     FORWARD_IF_ERROR(clattn__make_rows_contiguous(&args->o, WHERE, "o", log));
-    const clattn__operand list[BUFFERS] = {
+    const clattn__operand list[CLATTN__MERGE_BUFFERS] = {
         {"o_parts", &args->o_parts, {batch, heads, rows, dim}, part_bytes, 0, 1, 0, 0},
         {"lse_parts", &args->lse_parts, {batch, heads, rows, 1}, 4, 0, 1, 0, 0},
         {"o", &args->o, {batch, heads, rows, dim}, o_bytes, 1, 1, 0, 0},
         {"lse", &args->lse, {batch, heads, rows, 1}, 4, 1, has_lse, 0, 0},
         {"sinks", &args->sinks, {batch, heads, 1, 1}, 4, 0, has_sinks, 0, 0}};
     memcpy(operands, list, sizeof list);
-    FORWARD_IF_ERROR(check_parts(&operands[O_PARTS], args->num_parts, args->o_part_stride, context));
-    FORWARD_IF_ERROR(check_parts(&operands[LSE_PARTS], args->num_parts, args->lse_part_stride, context));
-    for (int i = O; i < BUFFERS; i++)
+    FORWARD_IF_ERROR(
+        check_parts(&operands[CLATTN__MERGE_O_PARTS], args->num_parts, args->o_part_stride, context));
+    FORWARD_IF_ERROR(
+        check_parts(&operands[CLATTN__MERGE_LSE_PARTS], args->num_parts, args->lse_part_stride, context));
+    for (int i = CLATTN__MERGE_O; i < CLATTN__MERGE_BUFFERS; i++)
         FORWARD_IF_ERROR(clattn__check_operand(&operands[i], WHERE, context));
-    return clattn__check_overlap(operands, BUFFERS, WHERE, log);
+    return clattn__check_overlap(operands, CLATTN__MERGE_BUFFERS, WHERE, log);
 }
 
 static clattn_status launch(clattn_plan *plan, clattn__emitter *emitter, const clattn__operand *operands,
                             const clattn_merge_args *given)
 {
     const clattn_plan_desc *desc = &plan->desc;
-    const int64_t batch = operands[O].size[0], rows = operands[O].size[2];
-    clattn__memory buffers[BUFFERS];
+    const int64_t batch = operands[CLATTN__MERGE_O].size[0], rows = operands[CLATTN__MERGE_O].size[2];
+    clattn__memory buffers[CLATTN__MERGE_BUFFERS];
     merge_args args;
     memset(&args, 0, sizeof args);
-    args.o_parts = clattn__tensor_address_of(&operands[O_PARTS]);
-    args.lse_parts = clattn__tensor_address_of(&operands[LSE_PARTS]);
-    args.o = clattn__tensor_address_of(&operands[O]);
-    args.lse = clattn__tensor_address_of(&operands[LSE]);
-    args.sinks = clattn__number_address_of(&operands[SINKS]);
+    args.o_parts = clattn__tensor_address_of(&operands[CLATTN__MERGE_O_PARTS]);
+    args.lse_parts = clattn__tensor_address_of(&operands[CLATTN__MERGE_LSE_PARTS]);
+    args.o = clattn__tensor_address_of(&operands[CLATTN__MERGE_O]);
+    args.lse = clattn__tensor_address_of(&operands[CLATTN__MERGE_LSE]);
+    args.sinks = clattn__number_address_of(&operands[CLATTN__MERGE_SINKS]);
     args.o_step = given->o_part_stride;
     args.lse_step = given->lse_part_stride;
     args.heads = desc->heads_q;
@@ -93,7 +94,7 @@ static clattn_status launch(clattn_plan *plan, clattn__emitter *emitter, const c
     args.num_parts = (cl_int)given->num_parts;
     args.features = (cl_int)desc->features;
     args.lse_unit = (desc->features & CLATTN_FEATURE_LSE_BASE_2) != 0 ? 1.44269504f : 1.0f;
-    for (int i = 0; i < BUFFERS; i++)
+    for (int i = 0; i < CLATTN__MERGE_BUFFERS; i++)
         buffers[i] = clattn__memory_of(operands[i].tensor);
     const clattn__launch launch = {plan->context,
                                    plan->program[0],
@@ -111,7 +112,7 @@ clattn_status clattn_enqueue_merge(clattn_plan *plan, cl_command_queue queue, co
                                    cl_uint num_wait, const cl_event *wait, cl_event *event)
 {
     clattn_merge_args args;
-    clattn__operand operands[BUFFERS];
+    clattn__operand operands[CLATTN__MERGE_BUFFERS];
     if (plan == NULL)
         return CLATTN_INVALID_ARGUMENT;
     const clattn_context *context = plan->context;
