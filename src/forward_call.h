@@ -8,6 +8,7 @@
 #include "tile_map.h"
 
 typedef struct clattn__forward_call {
+    const char *where; /* the function of the API, for messages */
     clattn_plan *plan;
     clattn__program *program;
     clattn_forward_args args;                  /* the caller's, completed */
