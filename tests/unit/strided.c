@@ -99,9 +99,9 @@ void strided_send(strided *tensor)
 unsigned char *strided_receive(const strided *tensor)
 {
     unsigned char *bytes = malloc(tensor->bytes);
-    assert_int_equal(clEnqueueReadBuffer(device.queue, tensor->device, CL_TRUE, 0, tensor->bytes, bytes, 0,
-                                         NULL, NULL),
-                     CL_SUCCESS);
+    assert_int_equal(
+        clEnqueueReadBuffer(device.queue, tensor->device, CL_TRUE, 0, tensor->bytes, bytes, 0, NULL, NULL),
+        CL_SUCCESS);
     return bytes;
 }
 

@@ -1,5 +1,5 @@
-/* strided.h: tensors of any type and strides on the host, with guards around and between their rows, and their
- * twins on the device; and reproducible random numbers. */
+/* strided.h: tensors of any type and strides on the host, with guards around and between their rows, and
+ * their twins on the device; and reproducible random numbers. */
 #ifndef CLATTN_TEST_STRIDED_H
 #define CLATTN_TEST_STRIDED_H
 
@@ -11,14 +11,14 @@
 /* ---- Random numbers ---- */
 
 uint32_t random_bits(uint32_t *state);
-int random_below(uint32_t *state, int end);                    /* 0 .. end - 1 */
+int random_below(uint32_t *state, int end); /* 0 .. end - 1 */
 float random_between(uint32_t *state, float least, float most);
 
 /* ---- Tensors ---- */
 
 typedef struct strided {
     int32_t dtype;
-    int64_t size[4]; /* batch, head, token, elements */
+    int64_t size[4];   /* batch, head, token, elements */
     int64_t stride[3]; /* units, as tensors of a call */
     int64_t offset;    /* units */
     size_t bytes;
@@ -33,7 +33,8 @@ enum {
 };
 
 /* All bytes are guards (0xa5). Any size may be 0. */
-strided strided_new(int32_t dtype, int64_t batch, int64_t heads, int64_t tokens, int64_t elements, int layout);
+strided strided_new(int32_t dtype, int64_t batch, int64_t heads, int64_t tokens, int64_t elements,
+                    int layout);
 void strided_release(strided *tensor);
 
 /* Random elements of a plain type. */
