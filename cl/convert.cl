@@ -1,10 +1,22 @@
-// convert.cl: storage types to and from float. f16 goes through vload_half/vstore_half and bf16 through
-// its bits, so that no device extension is needed.
+// convert.cl: plain storage types to and from float. f16 goes through vload_half/vstore_half and bf16 through
+// its bits, so that no device extension is needed. What caches hold besides is in cache_types.cl.
 
 #define TYPE_F32 1 // as CLATTN_DTYPE_*
 #define TYPE_F16 2
 #define TYPE_BF16 3
 #define TYPE_BOOL 4 // a byte; as float 0 or 1
+#define TYPE_I8 5   // of k and v only, from here on
+#define TYPE_F8_E4M3 6
+#define TYPE_F8_E5M2 7
+#define TYPE_Q8_0 8
+#define TYPE_Q4_0 9
+#define TYPE_Q4_1 10
+#define TYPE_Q5_0 11
+#define TYPE_Q5_1 12
+#define TYPE_IQ4_NL 13
+
+#define IS_SCALED(type) ((type) >= TYPE_I8 && (type) <= TYPE_F8_E5M2) // by a number of the call's
+#define IS_BLOCK(type) ((type) >= TYPE_Q8_0)
 
 #ifndef Q_TYPE // storage type of q; likewise k, v, o and bias
 #define Q_TYPE TYPE_F32
@@ -22,9 +34,40 @@
 #define BIAS_TYPE TYPE_F32
 #endif
 
-typedef float storage_1; // storage_N: the element type of TYPE_* N
+// storage_N: the unit of TYPE_* N, which strides count: an element, or a block of BLOCK_ELEMENTS. Blocks are
+// aligned to 2 bytes, and so is all that they hold.
+#define BLOCK_ELEMENTS 32
+typedef float storage_1;
 typedef half storage_2;
 typedef ushort storage_3;
+typedef char storage_5;
+typedef uchar storage_6;
+typedef uchar storage_7;
+typedef struct block_q8_0 {
+    ushort d; // f16, as all d and m
+    ushort codes[16];
+} storage_8;
+typedef struct block_q4_0 {
+    ushort d;
+    ushort codes[8]; // byte j: element j in the low nibble, element j + 16 in the high one
+} storage_9;
+typedef struct block_q4_1 {
+    ushort d;
+    ushort m;
+    ushort codes[8];
+} storage_10;
+typedef struct block_q5_0 {
+    ushort d;
+    ushort fifth[2]; // bit j: the fifth of element j
+    ushort codes[8];
+} storage_11;
+typedef struct block_q5_1 {
+    ushort d;
+    ushort m;
+    ushort fifth[2];
+    ushort codes[8];
+} storage_12;
+typedef storage_9 storage_13;
 
 #define PASTE_(a, b) a##b
 #define PASTE(a, b) PASTE_(a, b)
@@ -87,16 +130,53 @@ static inline void store4_3(__global ushort *p, long i, float4 x)
 #define STORE1(type) PASTE(store1_, type)
 #define STORE4(type) PASTE(store4_, type)
 
-// A quad: four neighbouring elements as they are stored, so that copying them costs registers and local
-// memory by their own size. load_quad needs alignment to the whole quad; gather_quad needs none and does
-// not read at or after `end` (>= 1), where it gives zeros.
+// A row of a tensor begins at unit `row` of p. ROW1: its element `column`; ROW8, ROW16: that and the 7 or 15
+// behind it, `column` being a multiple of 8 or 16. Without the call's scale.
+static inline float row1_1(const __global float *p, long row, int column) { return p[row + column]; }
+static inline float row1_2(const __global half *p, long row, int column) { return load1_2(p, row + column); }
+static inline float row1_3(const __global ushort *p, long row, int column) { return load1_3(p, row + column); }
+
+#define PLAIN_ROWS(N)                                                                                    \
+    static inline float##N row##N##_1(const __global float *p, long row, int column)                     \
+    {                                                                                                    \
+        return vload##N(0, p + row + column);                                                            \
+    }                                                                                                    \
+    static inline float##N row##N##_2(const __global half *p, long row, int column)                      \
+    {                                                                                                    \
+        return vload_half##N(0, p + row + column);                                                       \
+    }                                                                                                    \
+    static inline float##N row##N##_3(const __global ushort *p, long row, int column)                    \
+    {                                                                                                    \
+        return as_float##N(convert_uint##N(vload##N(0, p + row + column)) << 16);                        \
+    }
+PLAIN_ROWS(8)
+PLAIN_ROWS(16)
+
+#define ROW1(type) PASTE(row1_, type)
+#define ROW8(type) PASTE(row8_, type)
+#define ROW16(type) PASTE(row16_, type)
+
+// A quad: four neighbouring elements, nearly as they are stored, so that copying them costs registers and
+// local memory by their own size. p is the row's first unit, `column` a multiple of 4. load_quad may ask for
+// alignment to four elements of the type (blocks: none beyond their own); gather_quad needs none and does not
+// read at or after column `end` (>= 1), where it gives zeros. scaled_quad: the quad with the call's scale, where
+// its type takes one. A quad of zero bits is four zeros.
 typedef float4 quad_1;
 typedef uint2 quad_2;
 typedef uint2 quad_3;
 
-static inline quad_1 load_quad_1(const __global float *p) { return *(const __global quad_1 *)p; }
-static inline quad_2 load_quad_2(const __global half *p) { return *(const __global quad_2 *)p; }
-static inline quad_3 load_quad_3(const __global ushort *p) { return *(const __global quad_3 *)p; }
+static inline quad_1 load_quad_1(const __global float *p, int column)
+{
+    return *(const __global quad_1 *)(p + column);
+}
+static inline quad_2 load_quad_2(const __global half *p, int column)
+{
+    return *(const __global quad_2 *)(p + column);
+}
+static inline quad_3 load_quad_3(const __global ushort *p, int column)
+{
+    return *(const __global quad_3 *)(p + column);
+}
 
 static inline float float_or_zero(const __global float *p, int i, int end)
 {
@@ -132,7 +212,12 @@ static inline float4 unpack_quad_3(quad_3 q)
     return as_float4((uint4)(q.x << 16, q.x & 0xffff0000u, q.y << 16, q.y & 0xffff0000u));
 }
 
+static inline quad_1 scaled_quad_1(quad_1 q, float scale) { return q; }
+static inline quad_2 scaled_quad_2(quad_2 q, float scale) { return q; }
+static inline quad_3 scaled_quad_3(quad_3 q, float scale) { return q; }
+
 #define QUAD(type) PASTE(quad_, type)
 #define LOAD_QUAD(type) PASTE(load_quad_, type)
 #define GATHER_QUAD(type) PASTE(gather_quad_, type)
+#define SCALED_QUAD(type) PASTE(scaled_quad_, type)
 #define UNPACK_QUAD(type) PASTE(unpack_quad_, type)

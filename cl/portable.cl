@@ -257,7 +257,7 @@ inlined void copy_q(__local q_cell *cells, const q_source *q, int id, int first_
         const __global q_t *p = q->head + min(first_row + row, q->last_row) * q->token;
         q_quad value = (q_quad)(0);
         if (column < q->columns)
-            value = q->aligned ? LOAD_QUAD(Q_TYPE)(p + column) : GATHER_QUAD(Q_TYPE)(p, column, q->columns);
+            value = q->aligned ? LOAD_QUAD(Q_TYPE)(p, column) : GATHER_QUAD(Q_TYPE)(p, column, q->columns);
         cells[row * Q_PITCH + quad] = make_q_cell(value, q->scale);
     }
 }
@@ -283,7 +283,7 @@ inlined void fetch_k(k_quad fetched[K_FETCHES], const k_source *k, int id, int f
     for (int i = 0; i < K_FETCHES; i++) {
         const int row = min(row0 + stage_row(i, QK_PIECE_QUADS), k->last_row);
         const int column = min(column0 + 4 * stage_quad(i, QK_PIECE_QUADS), k->columns - 4);
-        fetched[i] = LOAD_QUAD(K_TYPE)(k->head + row * k->token + column);
+        fetched[i] = LOAD_QUAD(K_TYPE)(k->head + row * k->token, column);
     }
 }
 
@@ -330,7 +330,7 @@ inlined void fetch_v(v_quad fetched[V_FETCHES], const v_source *v, int id, int f
     for (int i = 0; i < V_FETCHES; i++) {
         const int row = min(row0 + stage_row(i, V_QUADS), v->last_row);
         const int column = min(column0 + 4 * stage_quad(i, V_QUADS), v->columns - 4);
-        fetched[i] = LOAD_QUAD(V_TYPE)(v->head + row * v->token + column);
+        fetched[i] = LOAD_QUAD(V_TYPE)(v->head + row * v->token, column);
     }
 }
 

@@ -72,7 +72,7 @@ clattn_status clattn__device_read(clattn__device *out, const clattn__cl *cl, cl_
                                   uint64_t max_local_bytes, const clattn__log *log)
 {
     cl_ulong local = 0;
-    cl_uint width = 0;
+    cl_uint width = 0, units = 0;
     size_t items[16] = {0}; /* the driver may have more than three axes */
     size_t items_size = 0;
     memset(out, 0, sizeof *out);
@@ -82,6 +82,7 @@ clattn_status clattn__device_read(clattn__device *out, const clattn__cl *cl, cl_
     READ(CL_DEVICE_LOCAL_MEM_SIZE, local);
     READ(CL_DEVICE_MAX_WORK_GROUP_SIZE, out->max_work_group);
     READ(CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT, width);
+    READ(CL_DEVICE_MAX_COMPUTE_UNITS, units);
 #undef READ
     if (cl->clGetDeviceInfo(id, CL_DEVICE_MAX_WORK_ITEM_SIZES, sizeof items, items, &items_size) !=
         CL_SUCCESS)
@@ -96,6 +97,7 @@ clattn_status clattn__device_read(clattn__device *out, const clattn__cl *cl, cl_
     read_platform(cl, id, out->platform, sizeof out->platform);
 
     out->max_work_items_0 = items[0];
+    out->compute_units = units > 0 ? units : 1;
     out->vector_width = width > 0 ? width : 1;
     out->local_reported = local;
     out->local_bytes = local;

@@ -16,6 +16,7 @@ typedef struct clattn__device {
     uint64_t local_reported; /* CL_DEVICE_LOCAL_MEM_SIZE */
     size_t max_work_group;   /* work-items */
     size_t max_work_items_0; /* along the first axis */
+    uint32_t compute_units;
     uint32_t vector_width;   /* native float lanes; at least 1 */
 } clattn__device;
 

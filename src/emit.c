@@ -1,15 +1,15 @@
 #include "emit.h"
 
-cl_int clattn__set_arguments(const clattn__cl *cl, cl_kernel kernel, const cl_mem buffers[CLATTN__BUFFERS],
-                             const attention_args *args)
+cl_int clattn__set_arguments(const clattn__cl *cl, cl_kernel kernel, const cl_mem *buffers, int num_buffers,
+                             const void *args, size_t args_bytes)
 {
-    for (cl_uint i = 0; i < CLATTN__BUFFERS; i++) {
+    for (cl_uint i = 0; i < (cl_uint)num_buffers; i++) {
         const cl_int code =
             cl->clSetKernelArg(kernel, i, sizeof(cl_mem), buffers[i] != NULL ? &buffers[i] : NULL);
         if (code != CL_SUCCESS)
             return code;
     }
-    return cl->clSetKernelArg(kernel, CLATTN__BUFFERS, sizeof *args, args);
+    return cl->clSetKernelArg(kernel, (cl_uint)num_buffers, args_bytes, args);
 }
 
 cl_int clattn__emit_kernel(clattn__emitter *emitter, cl_kernel kernel, size_t work_items, size_t groups)

@@ -42,9 +42,9 @@ enum {
     CLATTN__BUFFERS
 };
 
-/* The arguments of every kernel, in order. A NULL buffer is passed as a null pointer. */
-cl_int clattn__set_arguments(const clattn__cl *cl, cl_kernel kernel, const cl_mem buffers[CLATTN__BUFFERS],
-                             const attention_args *args);
+/* The arguments of a kernel: buffers, a NULL one as a null pointer, then a struct. */
+cl_int clattn__set_arguments(const clattn__cl *cl, cl_kernel kernel, const cl_mem *buffers, int num_buffers,
+                             const void *args, size_t args_bytes);
 
 /* `groups` work-groups of `work_items` each, numbered along the second axis: the first stays short, so
  * that no driver's limit or specialisation on grid width is met. */

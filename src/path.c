@@ -1,22 +1,31 @@
 #include "path.h"
 
+#include "emit.h"
+
 #define PIECE(name)                                 \
     extern const unsigned char clattn__cl_##name[]; \
     extern const size_t clattn__cl_##name##_size;
 PIECE(args)
 PIECE(convert)
+PIECE(cache_types)
 PIECE(bounds)
 PIECE(address)
 PIECE(score)
 PIECE(tiles)
+PIECE(check)
+PIECE(combine)
 PIECE(portable)
+PIECE(cpu_vectors)
 PIECE(cpu)
+PIECE(parts)
 #undef PIECE
 
-#define PIECE(name)                                                     \
-    {                                                                   \
-        "cl/" #name ".cl", clattn__cl_##name, &clattn__cl_##name##_size \
-    }
+/* clang-format off */
+#define PIECE(name) { "cl/" #name ".cl", clattn__cl_##name, &clattn__cl_##name##_size }
+/* clang-format on */
+
+#define FORWARD_PIECES \
+    PIECE(args), PIECE(convert), PIECE(cache_types), PIECE(bounds), PIECE(address), PIECE(score), PIECE(tiles), PIECE(check)
 
 static int is_cpu(const clattn__device *device, const char **why)
 {
@@ -35,21 +44,34 @@ static const clattn__path table[] = {
     {CLATTN_PATH_CPU,
      "cpu",
      is_cpu,
-     clattn__tile_cpu,
-     "forward",
-     NULL,
-     {PIECE(args), PIECE(convert), PIECE(bounds), PIECE(address), PIECE(score), PIECE(tiles), PIECE(cpu)}},
+     {{clattn__tile_cpu,
+       {"forward", NULL, "classify_tiles", NULL, "check_sequences"},
+       CLATTN__BUFFERS,
+       sizeof(attention_args),
+       {FORWARD_PIECES, PIECE(cpu_vectors), PIECE(cpu)}},
+      {NULL, {NULL}, 0, 0, {{NULL, NULL, NULL}}}}},
     {CLATTN_PATH_PORTABLE,
      "portable",
      is_any,
-     clattn__tile_portable,
-     "forward_any",
-     "forward_aligned",
-     {PIECE(args), PIECE(convert), PIECE(bounds), PIECE(address), PIECE(score), PIECE(tiles),
-      PIECE(portable)}},
+     {{clattn__tile_portable,
+       {"forward_any", "forward_aligned", "classify_tiles", NULL, "check_sequences"},
+       CLATTN__BUFFERS,
+       sizeof(attention_args),
+       {FORWARD_PIECES, PIECE(portable)}},
+      {clattn__tile_portable_decode,
+       {"forward_any", "forward_aligned", "classify_tiles", "combine", "check_sequences"},
+       CLATTN__BUFFERS,
+       sizeof(attention_args),
+       {FORWARD_PIECES, PIECE(portable), PIECE(parts), PIECE(combine)}}}},
 };
 
 const clattn__path *clattn__path_at(int index)
 {
     return (size_t)index < sizeof table / sizeof *table ? &table[index] : NULL;
+}
+
+const clattn__path *clattn__path_of_operation(int32_t operation)
+{
+    (void)operation;
+    return NULL;
 }

@@ -1,4 +1,4 @@
-/* path.h: the kernel families, one row each. The first that fits device and plan is taken. */
+/* path.h: the kernel families, and the programs that each compiles. */
 #ifndef CLATTN_PATH_H
 #define CLATTN_PATH_H
 
@@ -11,21 +11,41 @@ typedef struct clattn__piece {
     const size_t *size;
 } clattn__piece;
 
-enum { CLATTN__MAX_PIECES = 8 };
+/* Kernels of forward programs; other operations number theirs on their own. */
+enum {
+    CLATTN__KERNEL_ANY,     /* takes any strides, offsets and head dims */
+    CLATTN__KERNEL_ALIGNED, /* for rows in whole groups of four elements */
+    CLATTN__KERNEL_TILES,   /* the tile map, with full scores only */
+    CLATTN__KERNEL_COMBINE, /* what splits gave; decode only */
+    CLATTN__KERNEL_CHECK,   /* lengths and pages, with CLATTN_FEATURE_STATUS only */
+    CLATTN__KERNELS
+};
 
+enum { CLATTN__MAX_PIECES = 12 };
+
+/* A program: what it is compiled from, and its kernels. */
+typedef struct clattn__recipe {
+    int (*tile)(clattn__tile *out, const clattn__device *device, const clattn__kernel_shape *shape,
+                int index);
+    const char *kernel[CLATTN__KERNELS]; /* NULL: no such kernel */
+    int num_buffers;                     /* the arguments of every kernel: these, then a struct of */
+    size_t args_bytes;
+    clattn__piece pieces[CLATTN__MAX_PIECES]; /* in the order of compilation; ends with a NULL name */
+} clattn__recipe;
+
+/* The first that fits device and plan is taken. */
 typedef struct clattn__path {
     int32_t id; /* CLATTN_PATH_* */
     const char *name;
     /* Whether the device can run it; the reason if not goes to *why. */
     int (*applies)(const clattn__device *device, const char **why);
-    int (*tile)(clattn__tile *out, const clattn__device *device, const clattn__kernel_shape *shape,
-                int index);
-    const char *kernel_any;     /* takes any strides, offsets and head dims */
-    const char *kernel_aligned; /* for rows in whole groups of four elements; NULL: no such kernel */
-    clattn__piece pieces[CLATTN__MAX_PIECES]; /* in the order of compilation; ends with a NULL name */
+    clattn__recipe recipe[2]; /* by phase: CLATTN_PHASE_PREFILL, CLATTN_PHASE_DECODE */
 } clattn__path;
 
 /* NULL at the end of the table. */
 const clattn__path *clattn__path_at(int index);
+
+/* Of the operations but CLATTN_OPERATION_FORWARD, which every device can do in one way. */
+const clattn__path *clattn__path_of_operation(int32_t operation);
 
 #endif

@@ -6,7 +6,26 @@
 #include <stdio.h>
 #include <string.h>
 
-#define ALL_FEATURES ((CLATTN_FEATURE_LSE_BASE_2 << 1) - 1)
+/* What each operation knows. */
+#define APPEND_ONLY_FEATURES (CLATTN_FEATURE_SLOT_MAPPING | CLATTN_FEATURE_ROPE_TABLES)
+#define FORWARD_FEATURES ((CLATTN_FEATURE_ROPE_TABLES << 1) - 1 - APPEND_ONLY_FEATURES)
+#define APPEND_FEATURES                                                                               \
+    (CLATTN_FEATURE_CU_SEQLENS_Q | CLATTN_FEATURE_Q_LENS | CLATTN_FEATURE_BLOCK_TABLE |               \
+     CLATTN_FEATURE_K_SCALE | CLATTN_FEATURE_V_SCALE | CLATTN_FEATURE_V_IN_K | CLATTN_FEATURE_STATUS | \
+     APPEND_ONLY_FEATURES)
+#define MERGE_FEATURES \
+    (CLATTN_FEATURE_CU_SEQLENS_Q | CLATTN_FEATURE_LSE | CLATTN_FEATURE_LSE_BASE_2 | CLATTN_FEATURE_SINKS)
+#define CONVERT_FEATURES CLATTN_FEATURE_K_SCALE
+
+static const struct {
+    const char *name;
+    uint32_t features;
+} operations[] = {
+    [CLATTN_OPERATION_FORWARD] = {"forward", FORWARD_FEATURES},
+    [CLATTN_OPERATION_KV_APPEND] = {"append", APPEND_FEATURES},
+    [CLATTN_OPERATION_MERGE] = {"merge", MERGE_FEATURES},
+    [CLATTN_OPERATION_CONVERT] = {"convert", CONVERT_FEATURES},
+};
 
 /* Those that change single scores. */
 #define SCORE_FEATURES                                                                           \
@@ -25,16 +44,26 @@ static void fill_defaults(clattn_plan_desc *desc)
     DEFAULT(dtype_v, desc->dtype_k)
     DEFAULT(dtype_o, desc->dtype_q)
     DEFAULT(dtype_bias, CLATTN_DTYPE_F32)
+    if (desc->operation == CLATTN_OPERATION_CONVERT)
+        DEFAULT(heads_q, desc->heads_kv)
     DEFAULT(heads_kv, desc->heads_q)
+    if (desc->operation == CLATTN_OPERATION_MERGE)
+        DEFAULT(head_dim_qk, desc->head_dim_v)
     DEFAULT(head_dim_v, desc->head_dim_qk)
+    if (desc->rope != CLATTN_ROPE_NONE)
+        DEFAULT(rotary_dim, desc->head_dim_qk)
 #undef DEFAULT
 }
 
-static clattn_status check_dtype(const clattn__log *log, const char *where, const char *name, int32_t dtype)
+static clattn_status check_dtype(const clattn__log *log, const char *where, const char *name, int32_t dtype,
+                                 int may_be_cache)
 {
-    RETURN_ERROR_IF(dtype < CLATTN_DTYPE_F32 || dtype > CLATTN_DTYPE_BF16, log, CLATTN_INVALID_ARGUMENT,
-                    "%s: %s = %d; expected CLATTN_DTYPE_F32 (1), F16 (2) or BF16 (3)", where, name,
-                    (int)dtype);
+    const clattn__dtype *type = clattn__dtype_of(dtype);
+    RETURN_ERROR_IF(type->name == NULL, log, CLATTN_INVALID_ARGUMENT,
+                    "%s: %s = %d; expected one of CLATTN_DTYPE_*", where, name, (int)dtype);
+    RETURN_ERROR_IF(type->is_cache && !may_be_cache, log, CLATTN_INVALID_ARGUMENT,
+                    "%s: %s = %d (%s); expected CLATTN_DTYPE_F32 (1), F16 (2) or BF16 (3)", where, name,
+                    (int)dtype, type->name);
     return CLATTN_SUCCESS;
 }
 
@@ -65,7 +94,8 @@ static clattn_status check_parts(const clattn__log *log, const char *where, cons
     const int has_lse = (desc->features & CLATTN_FEATURE_LSE) != 0;
     FORWARD_IF_ERROR(check_needs(log, where, desc, CLATTN_FEATURE_BIAS_HEAD_SCALE, "BIAS_HEAD_SCALE",
                                  has_bias, "CLATTN_FEATURE_BIAS"));
-    FORWARD_IF_ERROR(check_needs(log, where, desc, CLATTN_FEATURE_LSE_BASE_2, "LSE_BASE_2", has_lse,
+    FORWARD_IF_ERROR(check_needs(log, where, desc, CLATTN_FEATURE_LSE_BASE_2, "LSE_BASE_2",
+                                 has_lse || desc->operation == CLATTN_OPERATION_MERGE,
                                  "CLATTN_FEATURE_LSE"));
     FORWARD_IF_ERROR(check_needs(log, where, desc, CLATTN_FEATURE_Q_OFFSETS, "Q_OFFSETS",
                                  desc->position_mode == CLATTN_POSITION_EXPLICIT,
@@ -80,20 +110,115 @@ static clattn_status check_parts(const clattn__log *log, const char *where, cons
     return CLATTN_SUCCESS;
 }
 
+/* A cache type asks for whole blocks of the head dim, and some for a scale. */
+static clattn_status check_cache_type(const clattn__log *log, const char *where, const clattn_plan_desc *desc,
+                                      const char *name, int32_t dtype, const char *dim_name, int32_t dim,
+                                      uint32_t scale, const char *scale_name)
+{
+    const clattn__dtype *type = clattn__dtype_of(dtype);
+    const int has_scale = (desc->features & scale) != 0;
+    RETURN_ERROR_IF(dim % type->elements != 0, log, CLATTN_INVALID_ARGUMENT,
+                    "%s: %s = %d; expected a multiple of %d, %s is %s", where, dim_name, (int)dim,
+                    (int)type->elements, name, type->name);
+    RETURN_ERROR_IF(has_scale && !type->is_scaled, log, CLATTN_INVALID_ARGUMENT,
+                    "%s: features = 0x%x has CLATTN_FEATURE_%s; expected %s of I8 or F8, not %s", where,
+                    (unsigned)desc->features, scale_name, name, type->name);
+    RETURN_ERROR_IF(!has_scale && dtype == CLATTN_DTYPE_I8, log, CLATTN_INVALID_ARGUMENT,
+                    "%s: features = 0x%x; expected CLATTN_FEATURE_%s, %s is i8", where,
+                    (unsigned)desc->features, scale_name, name);
+    return CLATTN_SUCCESS;
+}
+
+static clattn_status check_v_in_k(const clattn__log *log, const char *where, const clattn_plan_desc *desc)
+{
+    if ((desc->features & CLATTN_FEATURE_V_IN_K) == 0)
+        return CLATTN_SUCCESS;
+    FORWARD_IF_ERROR(check_range(log, where, "head_dim_v", desc->head_dim_v, 1, desc->head_dim_qk));
+    RETURN_ERROR_IF(desc->dtype_v != desc->dtype_k, log, CLATTN_INVALID_ARGUMENT,
+                    "%s: dtype_v = %d; expected dtype_k = %d, or 0, with CLATTN_FEATURE_V_IN_K", where,
+                    (int)desc->dtype_v, (int)desc->dtype_k);
+    RETURN_ERROR_IF((desc->features & CLATTN_FEATURE_V_SCALE) != 0, log, CLATTN_INVALID_ARGUMENT,
+                    "%s: features = 0x%x has CLATTN_FEATURE_V_SCALE; expected K_SCALE alone with "
+                    "CLATTN_FEATURE_V_IN_K",
+                    where, (unsigned)desc->features);
+    return CLATTN_SUCCESS;
+}
+
+/* How sequences are stored, and in what. */
+static clattn_status check_storage(const clattn__log *log, const char *where, const clattn_plan_desc *desc)
+{
+    const int is_paged = (desc->features & CLATTN_FEATURE_BLOCK_TABLE) != 0;
+    const int is_forward = desc->operation == CLATTN_OPERATION_FORWARD;
+    FORWARD_IF_ERROR(check_range(log, where, "page_size", desc->page_size, is_paged,
+                                 is_paged ? CLATTN_MAX_LENGTH : 0));
+    RETURN_ERROR_IF(is_paged && (desc->features & CLATTN_FEATURE_CU_SEQLENS_K) != 0, log,
+                    CLATTN_INVALID_ARGUMENT,
+                    "%s: features = 0x%x has both CLATTN_FEATURE_BLOCK_TABLE and CU_SEQLENS_K; expected one",
+                    where, (unsigned)desc->features);
+    if (is_forward)
+        FORWARD_IF_ERROR(check_needs(log, where, desc, CLATTN_FEATURE_BLOCK_TABLE, "BLOCK_TABLE",
+                                     (desc->features & CLATTN_FEATURE_KV_LENS) != 0,
+                                     "CLATTN_FEATURE_KV_LENS"));
+    FORWARD_IF_ERROR(check_v_in_k(log, where, desc));
+    if (desc->operation == CLATTN_OPERATION_MERGE)
+        return CLATTN_SUCCESS;
+    FORWARD_IF_ERROR(check_cache_type(log, where, desc, "dtype_k", desc->dtype_k, "head_dim_qk",
+                                      desc->head_dim_qk, CLATTN_FEATURE_K_SCALE, "K_SCALE"));
+    if (desc->operation == CLATTN_OPERATION_CONVERT || (desc->features & CLATTN_FEATURE_V_IN_K) != 0)
+        return CLATTN_SUCCESS;
+    return check_cache_type(log, where, desc, "dtype_v", desc->dtype_v, "head_dim_v", desc->head_dim_v,
+                            CLATTN_FEATURE_V_SCALE, "V_SCALE");
+}
+
+/* What only one operation, or only one phase, knows. */
+static clattn_status check_operation(const clattn__log *log, const char *where, const clattn_plan_desc *desc)
+{
+    const int is_forward = desc->operation == CLATTN_OPERATION_FORWARD;
+    const int is_invariant = (desc->features & CLATTN_FEATURE_BATCH_INVARIANT) != 0;
+    const int has_splits = is_forward && desc->phase != CLATTN_PHASE_PREFILL && !is_invariant;
+    const int can_rope = desc->operation == CLATTN_OPERATION_KV_APPEND;
+    const int has_rope = desc->rope != CLATTN_ROPE_NONE;
+    FORWARD_IF_ERROR(check_range(log, where, "phase", desc->phase, CLATTN_PHASE_PREFILL,
+                                 is_forward ? CLATTN_PHASE_BOTH : CLATTN_PHASE_PREFILL));
+    RETURN_ERROR_IF(is_invariant && desc->phase == CLATTN_PHASE_BOTH, log, CLATTN_INVALID_ARGUMENT,
+                    "%s: phase = %d; expected CLATTN_PHASE_PREFILL (0) or DECODE (1) with "
+                    "CLATTN_FEATURE_BATCH_INVARIANT",
+                    where, (int)desc->phase);
+    RETURN_ERROR_IF(!has_splits && desc->splits != 0, log, CLATTN_INVALID_ARGUMENT,
+                    "%s: splits = %d; expected 0 %s", where, (int)desc->splits,
+                    is_invariant ? "with CLATTN_FEATURE_BATCH_INVARIANT" : "without decode kernels");
+    FORWARD_IF_ERROR(check_range(log, where, "splits", desc->splits, 0, CLATTN_MAX_SPLITS));
+    FORWARD_IF_ERROR(check_range(log, where, "rope", desc->rope, CLATTN_ROPE_NONE,
+                                 can_rope ? CLATTN_ROPE_INTERLEAVED : CLATTN_ROPE_NONE));
+    FORWARD_IF_ERROR(check_range(log, where, "rotary_dim", desc->rotary_dim, has_rope ? 2 : 0,
+                                 has_rope ? desc->head_dim_qk : 0));
+    RETURN_ERROR_IF(desc->rotary_dim % 2 != 0, log, CLATTN_INVALID_ARGUMENT,
+                    "%s: rotary_dim = %d; expected an even number", where, (int)desc->rotary_dim);
+    FORWARD_IF_ERROR(check_needs(log, where, desc, CLATTN_FEATURE_ROPE_TABLES, "ROPE_TABLES", has_rope,
+                                 "rope"));
+    RETURN_ERROR_IF(!is_forward && (desc->score_mod != NULL || desc->mask_mod != NULL), log,
+                    CLATTN_INVALID_ARGUMENT, "%s: %s is set; expected NULL, %s computes no scores", where,
+                    desc->score_mod != NULL ? "score_mod" : "mask_mod", operations[desc->operation].name);
+    RETURN_ERROR_IF(desc->reserved != 0, log, CLATTN_INVALID_ARGUMENT, "%s: reserved = %d; expected 0", where,
+                    (int)desc->reserved);
+    return CLATTN_SUCCESS;
+}
+
 static clattn_status read_desc(clattn_plan_desc *out, const clattn_plan_desc *given, const clattn__log *log,
                                const char *where)
 {
     RETURN_ERROR_IF(given == NULL, log, CLATTN_INVALID_ARGUMENT, "%s: desc is NULL", where);
     FORWARD_IF_ERROR(clattn__read_struct(
         out, sizeof *out, given, offsetof(clattn_plan_desc, path) + sizeof out->path, where, "desc", log));
+    FORWARD_IF_ERROR(check_range(log, where, "operation", out->operation, CLATTN_OPERATION_FORWARD,
+                                 CLATTN_OPERATION_CONVERT));
     fill_defaults(out);
-    RETURN_ERROR_IF(out->phase != CLATTN_PHASE_PREFILL, log, CLATTN_INVALID_ARGUMENT,
-                    "%s: phase = %d; expected CLATTN_PHASE_PREFILL (0)", where, (int)out->phase);
-    FORWARD_IF_ERROR(check_dtype(log, where, "dtype_q", out->dtype_q));
-    FORWARD_IF_ERROR(check_dtype(log, where, "dtype_k", out->dtype_k));
-    FORWARD_IF_ERROR(check_dtype(log, where, "dtype_v", out->dtype_v));
-    FORWARD_IF_ERROR(check_dtype(log, where, "dtype_o", out->dtype_o));
-    FORWARD_IF_ERROR(check_dtype(log, where, "dtype_bias", out->dtype_bias));
+    const int is_merge = out->operation == CLATTN_OPERATION_MERGE;
+    FORWARD_IF_ERROR(check_dtype(log, where, "dtype_q", out->dtype_q, 0));
+    FORWARD_IF_ERROR(check_dtype(log, where, "dtype_k", out->dtype_k, !is_merge));
+    FORWARD_IF_ERROR(check_dtype(log, where, "dtype_v", out->dtype_v, !is_merge));
+    FORWARD_IF_ERROR(check_dtype(log, where, "dtype_o", out->dtype_o, 0));
+    FORWARD_IF_ERROR(check_dtype(log, where, "dtype_bias", out->dtype_bias, 0));
     FORWARD_IF_ERROR(check_range(log, where, "heads_q", out->heads_q, 1, MAX_HEADS));
     FORWARD_IF_ERROR(check_range(log, where, "heads_kv", out->heads_kv, 1, out->heads_q));
     RETURN_ERROR_IF(out->heads_q % out->heads_kv != 0, log, CLATTN_INVALID_ARGUMENT,
@@ -101,12 +226,15 @@ static clattn_status read_desc(clattn_plan_desc *out, const clattn_plan_desc *gi
                     (int)out->heads_kv);
     FORWARD_IF_ERROR(check_range(log, where, "head_dim_qk", out->head_dim_qk, 1, CLATTN_MAX_HEAD_DIM));
     FORWARD_IF_ERROR(check_range(log, where, "head_dim_v", out->head_dim_v, 1, CLATTN_MAX_HEAD_DIM));
-    RETURN_ERROR_IF((out->features & ~ALL_FEATURES) != 0, log, CLATTN_UNSUPPORTED,
-                    "%s: features = 0x%x; bits 0x%x are not offered by this version", where,
-                    (unsigned)out->features, (unsigned)(out->features & ~ALL_FEATURES));
+    const uint32_t unknown = out->features & ~operations[out->operation].features;
+    RETURN_ERROR_IF(unknown != 0, log, CLATTN_UNSUPPORTED,
+                    "%s: features = 0x%x; bits 0x%x are not offered by this version for operation %s", where,
+                    (unsigned)out->features, (unsigned)unknown, operations[out->operation].name);
     FORWARD_IF_ERROR(check_range(log, where, "position_mode", out->position_mode,
                                  CLATTN_POSITION_BOTTOM_RIGHT, CLATTN_POSITION_EXPLICIT));
     FORWARD_IF_ERROR(check_range(log, where, "path", out->path, CLATTN_PATH_AUTO, CLATTN_PATH_CPU));
+    FORWARD_IF_ERROR(check_storage(log, where, out));
+    FORWARD_IF_ERROR(check_operation(log, where, out));
     return check_parts(log, where, out);
 }
 
@@ -123,6 +251,10 @@ static clattn__kernel_shape shape_of(const clattn_plan_desc *desc)
         clattn__head_dim_class(desc->head_dim_qk),
         clattn__head_dim_class(desc->head_dim_v),
         full,
+        desc->page_size,
+        (desc->features & CLATTN_FEATURE_V_IN_K) != 0,
+        (desc->features & CLATTN_FEATURE_STATUS) != 0,
+        desc->heads_q / desc->heads_kv,
         desc->score_mod,
         desc->mask_mod,
     };
@@ -131,12 +263,39 @@ static clattn__kernel_shape shape_of(const clattn_plan_desc *desc)
 
 /* ---- Choice of path ---- */
 
-/* The path at `index` of the table, if it is asked for or free to be chosen, runs on the device and has a
- * tile that fits; otherwise *why. */
+static int has_phase(const clattn_plan_desc *desc, int phase)
+{
+    return desc->phase == phase || desc->phase == CLATTN_PHASE_BOTH;
+}
+
+/* The candidates of the plan's operation; NULL at their end. */
+static const clattn__path *path_at(const clattn_plan_desc *desc, int index)
+{
+    if (desc->operation == CLATTN_OPERATION_FORWARD)
+        return clattn__path_at(index);
+    return index == 0 ? clattn__path_of_operation(desc->operation) : NULL;
+}
+
+/* Whether the path has a program for each phase that the plan asks for, with a tile that fits. */
+static int has_tiles(const clattn__path *path, const clattn_context *context, const clattn_plan_desc *desc,
+                     const clattn__kernel_shape *shape)
+{
+    clattn__tile tile;
+    for (int phase = CLATTN_PHASE_PREFILL; phase <= CLATTN_PHASE_DECODE; phase++) {
+        const clattn__recipe *recipe = &path->recipe[phase];
+        if (!has_phase(desc, phase))
+            continue;
+        if (recipe->tile == NULL || !recipe->tile(&tile, &context->device, shape, 0))
+            return 0;
+    }
+    return 1;
+}
+
+/* Whether the path is asked for or free to be chosen, runs on the device and has a tile that fits; otherwise
+ * *why. */
 static int path_fits(const clattn__path *path, const clattn_context *context, const clattn_plan_desc *desc,
                      const clattn__kernel_shape *shape, const char **why)
 {
-    clattn__tile tile;
     if (desc->path != CLATTN_PATH_AUTO && desc->path != path->id) {
         *why = "another one was asked for";
         return 0;
@@ -144,7 +303,7 @@ static int path_fits(const clattn__path *path, const clattn_context *context, co
     if (!path->applies(&context->device, why))
         return 0;
     *why = "no tile fits the device's local memory and work-group size";
-    return path->tile(&tile, &context->device, shape, 0);
+    return has_tiles(path, context, desc, shape);
 }
 
 static clattn_status check_supported(const clattn_context *context, const clattn_plan_desc *desc,
@@ -152,12 +311,12 @@ static clattn_status check_supported(const clattn_context *context, const clattn
                                      const char *where)
 {
     const char *why = "";
-    for (int i = 0; clattn__path_at(i) != NULL; i++)
-        if (path_fits(clattn__path_at(i), context, desc, shape, &why))
+    for (int i = 0; path_at(desc, i) != NULL; i++)
+        if (path_fits(path_at(desc, i), context, desc, shape, &why))
             return CLATTN_SUCCESS;
-        else if (desc->path == clattn__path_at(i)->id)
+        else if (desc->path == path_at(desc, i)->id)
             return clattn__fail(log, CLATTN_UNSUPPORTED, "%s: path %s does not apply: %s", where,
-                                clattn__path_at(i)->name, why);
+                                path_at(desc, i)->name, why);
     return clattn__fail(log, CLATTN_UNSUPPORTED,
                         "%s: no path applies to %s (%llu bytes of local memory, work-groups of %llu)", where,
                         context->device.name, (unsigned long long)context->device.local_bytes,
@@ -198,79 +357,131 @@ static void append(char *text, size_t capacity, const char *more)
     snprintf(text + used, capacity - used, "%s", more);
 }
 
+/* "portable: tiles 64x32, ...; decode tiles 8x64, ...; q f16, ..." */
 static void describe(clattn_plan *plan, const char *passed_over)
 {
     const clattn_plan_desc *desc = &plan->desc;
-    const clattn__tile *tile = &plan->program->tile;
+    char *const text = plan->description;
+    const size_t capacity = sizeof plan->description;
     const char *scores = plan->has_score_mod && plan->has_mask_mod ? "full with score_mod and mask_mod"
                          : plan->has_score_mod                     ? "full with score_mod"
                          : plan->has_mask_mod                      ? "full with mask_mod"
                          : plan->shape.score_full                  ? "full"
                                                                    : "lean";
-    snprintf(plan->description, sizeof plan->description,
-             "%s: tiles %s, %d work-item%s, %.1f KiB local memory; q %s, k %s, v %s, o %s; head dims "
-             "%d/%d compiled as %d/%d; scores %s%s",
-             plan->program->path->name, tile->label, (int)tile->work_items, tile->work_items == 1 ? "" : "s",
-             (double)tile->local_bytes / 1024.0, clattn__dtype_of(desc->dtype_q)->name,
-             clattn__dtype_of(desc->dtype_k)->name, clattn__dtype_of(desc->dtype_v)->name,
-             clattn__dtype_of(desc->dtype_o)->name, (int)desc->head_dim_qk, (int)desc->head_dim_v,
-             (int)plan->shape.dim_qk_class, (int)plan->shape.dim_v_class, scores, passed_over);
+    char part[480];
+    const char *separator = ": ";
+    text[0] = '\0';
+    for (int phase = CLATTN_PHASE_PREFILL; phase <= CLATTN_PHASE_DECODE; phase++) {
+        const clattn__program *program = plan->program[phase];
+        if (program == NULL)
+            continue;
+        const clattn__tile *tile = &program->tile;
+        snprintf(part, sizeof part, "%s%s%stiles %s, %d work-item%s, %.1f KiB local memory",
+                 text[0] == '\0' ? program->path : "", separator,
+                 phase == CLATTN_PHASE_DECODE ? "decode " : "", tile->label, (int)tile->work_items,
+                 tile->work_items == 1 ? "" : "s", (double)tile->local_bytes / 1024.0);
+        append(text, capacity, part);
+        separator = "; ";
+    }
+    snprintf(part, sizeof part,
+             "; q %s, k %s, v %s, o %s; head dims %d/%d compiled as %d/%d; scores %s%s",
+             clattn__dtype_of(desc->dtype_q)->name, clattn__dtype_of(desc->dtype_k)->name,
+             clattn__dtype_of(desc->dtype_v)->name, clattn__dtype_of(desc->dtype_o)->name,
+             (int)desc->head_dim_qk, (int)desc->head_dim_v, (int)plan->shape.dim_qk_class,
+             (int)plan->shape.dim_v_class, scores,
+             (desc->features & CLATTN_FEATURE_BATCH_INVARIANT) != 0 ? "; batch-invariant" : "");
+    append(text, capacity, part);
+    if (desc->page_size > 0) {
+        snprintf(part, sizeof part, "; pages of %d", (int)desc->page_size);
+        append(text, capacity, part);
+    }
+    append(text, capacity, passed_over);
 }
 
-/* The first tile of the path that builds and fits; COMPILE_FAILED if none does. *is_final: then no other path
- * will do either, and the reason has been said. */
-static clattn_status choose_tile(clattn_plan *plan, const clattn__path *path, char *passed_over,
-                                 size_t capacity, const char **build_log, int *is_final)
+/* Why candidates were passed over, for the description and the log. */
+typedef struct search_notes {
+    char passed_over[600];
+    const char *build_log; /* of the last that did not build; NULL: none */
+    int is_final;          /* no other path will do either, and the reason has been said */
+} search_notes;
+
+/* The first tile of the path for the phase that builds and fits; COMPILE_FAILED if none does. */
+static clattn_status choose_tile(clattn_plan *plan, const clattn__path *path, int phase, search_notes *notes)
 {
+    const clattn__recipe *recipe = &path->recipe[phase];
     clattn__tile tile;
-    for (int i = 0; path->tile(&tile, &plan->context->device, &plan->shape, i); i++) {
+    for (int i = 0; recipe->tile(&tile, &plan->context->device, &plan->shape, i); i++) {
         clattn__program *program;
-        const clattn_status status = clattn__program_get(&program, plan->context, path, &tile, &plan->shape);
+        const clattn_status status =
+            clattn__program_get(&program, plan->context, path->name, recipe, &tile, &plan->shape);
         if (status == CLATTN_SUCCESS) {
-            plan->program = program;
+            plan->program[phase] = program;
             return CLATTN_SUCCESS;
         }
         if (status != CLATTN_COMPILE_FAILED)
             return status;
         /* The caller's functions may be to blame. */
         if (plan->has_score_mod || plan->has_mask_mod) {
-            *is_final = 1;
+            notes->is_final = 1;
             FORWARD_IF_ERROR(clattn__mods_check(plan->context, plan->shape.score_mod, plan->shape.mask_mod));
-            *is_final = 0;
+            notes->is_final = 0;
         }
         char reason[320];
         snprintf(reason, sizeof reason, "; %s %s passed over: %s", path->name, tile.label, program->reason);
-        append(passed_over, capacity, reason);
-        *build_log = program->build_log;
+        append(notes->passed_over, sizeof notes->passed_over, reason);
+        notes->build_log = program->build_log;
     }
     return CLATTN_COMPILE_FAILED;
+}
+
+/* A path is taken with all phases of the plan or not at all. */
+static clattn_status choose_tiles(clattn_plan *plan, const clattn__path *path, search_notes *notes)
+{
+    for (int phase = CLATTN_PHASE_PREFILL; phase <= CLATTN_PHASE_DECODE; phase++) {
+        plan->program[phase] = NULL;
+        if (has_phase(&plan->desc, phase))
+            FORWARD_IF_ERROR(choose_tile(plan, path, phase, notes));
+    }
+    return CLATTN_SUCCESS;
 }
 
 static clattn_status choose_path(clattn_plan *plan)
 {
     const clattn__log *log = &plan->context->log;
-    char passed_over[600] = "";
-    const char *build_log = NULL;
-    for (int i = 0; clattn__path_at(i) != NULL; i++) {
-        const clattn__path *path = clattn__path_at(i);
+    search_notes notes = {"", NULL, 0};
+    for (int i = 0; path_at(&plan->desc, i) != NULL; i++) {
+        const clattn__path *path = path_at(&plan->desc, i);
         const char *why;
         if (!path_fits(path, plan->context, &plan->desc, &plan->shape, &why)) {
             char reason[160];
             snprintf(reason, sizeof reason, "; %s passed over: %s", path->name, why);
-            append(passed_over, sizeof passed_over, reason);
+            append(notes.passed_over, sizeof notes.passed_over, reason);
             continue;
         }
-        int is_final = 0;
-        const clattn_status status =
-            choose_tile(plan, path, passed_over, sizeof passed_over, &build_log, &is_final);
+        const clattn_status status = choose_tiles(plan, path, &notes);
         if (status == CLATTN_SUCCESS)
-            describe(plan, passed_over);
-        if (status != CLATTN_COMPILE_FAILED || is_final)
+            describe(plan, notes.passed_over);
+        if (status != CLATTN_COMPILE_FAILED || notes.is_final)
             return status;
     }
-    if (build_log != NULL)
-        clattn__say_text(log, CLATTN_LOG_ERROR, build_log);
-    return clattn__fail(log, CLATTN_COMPILE_FAILED, "clattn_plan_create: nothing built%s", passed_over);
+    if (notes.build_log != NULL)
+        clattn__say_text(log, CLATTN_LOG_ERROR, notes.build_log);
+    return clattn__fail(log, CLATTN_COMPILE_FAILED, "clattn_plan_create: nothing built%s", notes.passed_over);
+}
+
+/* Longest q that the decode kernels of a plan with both take. Rows of a tile are few there, so that long q
+ * read K and V often; prefill kernels waste the rows that short ones lack. */
+enum { LONGEST_DECODE_Q = 16 };
+
+int clattn__is_decode(const clattn_plan *plan, int64_t q_len)
+{
+    return plan->desc.phase == CLATTN_PHASE_DECODE ||
+           (plan->desc.phase == CLATTN_PHASE_BOTH && q_len <= LONGEST_DECODE_Q);
+}
+
+clattn__program *clattn__program_of_call(const clattn_plan *plan, int64_t q_len)
+{
+    return plan->program[clattn__is_decode(plan, q_len) ? CLATTN_PHASE_DECODE : CLATTN_PHASE_PREFILL];
 }
 
 clattn_status clattn_plan_create(clattn_plan **out, clattn_context *context, const clattn_plan_desc *given)
@@ -342,7 +553,8 @@ clattn_status clattn_plan_source(const clattn_plan *plan, const char **source, c
         return CLATTN_INVALID_ARGUMENT;
     RETURN_ERROR_IF(source == NULL || options == NULL, &plan->context->log, CLATTN_INVALID_ARGUMENT,
                     "clattn_plan_source: %s is NULL", source == NULL ? "source" : "options");
-    *source = plan->program->source;
-    *options = plan->program->options;
+    const clattn__program *program = plan->program[plan->program[0] == NULL];
+    *source = program->source;
+    *options = program->options;
     return CLATTN_SUCCESS;
 }

@@ -5,6 +5,7 @@
 #include "hash.h"
 #include "mods.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -15,27 +16,29 @@
 static clattn_status make_options(char **out, clattn_context *context, const clattn__tile *tile,
                                   const clattn__kernel_shape *shape)
 {
-    const size_t capacity = 256 + sizeof tile->options;
+    const size_t capacity = 320 + sizeof tile->options;
     char *text = clattn__allocate(&context->allocator, capacity);
     RETURN_ERROR_IF(text == NULL, &context->log, CLATTN_OUT_OF_HOST_MEMORY, WHERE ": out of host memory");
     snprintf(text, capacity,
              CLATTN__LANGUAGE_OPTION " -DQ_TYPE=%d -DK_TYPE=%d -DV_TYPE=%d -DO_TYPE=%d -DBIAS_TYPE=%d "
-                                     "-DHEAD_DIM_QK=%d -DHEAD_DIM_V=%d -DSCORE_FULL=%d %s",
+                                     "-DHEAD_DIM_QK=%d -DHEAD_DIM_V=%d -DSCORE_FULL=%d -DPAGE_SIZE=%d "
+                                     "-DV_IN_K=%d -DHAS_STATUS=%d %s",
              (int)shape->dtype_q, (int)shape->dtype_k, (int)shape->dtype_v, (int)shape->dtype_o,
              (int)shape->dtype_bias, (int)shape->dim_qk_class, (int)shape->dim_v_class,
-             (int)shape->score_full, tile->options);
+             (int)shape->score_full, (int)shape->page_size, (int)shape->v_in_k, (int)shape->has_status,
+             tile->options);
     *out = text;
     return CLATTN_SUCCESS;
 }
 
 /* A #line directive before each piece, so that a vendor's build log names the true file and line. */
-static clattn_status make_source(char **out, clattn_context *context, const clattn__path *path,
+static clattn_status make_source(char **out, clattn_context *context, const clattn__recipe *recipe,
                                  const clattn__kernel_shape *shape)
 {
     char *mods = clattn__mods_source(&context->allocator, shape->score_mod, shape->mask_mod);
     RETURN_ERROR_IF(mods == NULL, &context->log, CLATTN_OUT_OF_HOST_MEMORY, WHERE ": out of host memory");
     size_t capacity = strlen(mods) + 1;
-    for (const clattn__piece *piece = path->pieces; piece->name != NULL; piece++)
+    for (const clattn__piece *piece = recipe->pieces; piece->name != NULL; piece++)
         capacity += *piece->size + strlen(piece->name) + 16;
     char *text = clattn__allocate(&context->allocator, capacity);
     if (text == NULL) {
@@ -44,7 +47,7 @@ static clattn_status make_source(char **out, clattn_context *context, const clat
     }
     char *end = text + sprintf(text, "%s", mods);
     clattn__release(&context->allocator, mods);
-    for (const clattn__piece *piece = path->pieces; piece->name != NULL; piece++) {
+    for (const clattn__piece *piece = recipe->pieces; piece->name != NULL; piece++) {
         end += sprintf(end, "#line 1 \"%s\"\n", piece->name);
         memcpy(end, piece->text, *piece->size);
         end += *piece->size;
@@ -73,14 +76,16 @@ static void make_key(char *out, size_t capacity, const clattn__device *device, c
 
 static const char *kernel_name(const clattn__program *program, int kernel)
 {
-    if (kernel == CLATTN__KERNEL_TILES)
-        return program->score_full ? "classify_tiles" : NULL;
-    return kernel == CLATTN__KERNEL_ALIGNED ? program->path->kernel_aligned : program->path->kernel_any;
+    if ((kernel == CLATTN__KERNEL_TILES && !program->score_full) ||
+        (kernel == CLATTN__KERNEL_CHECK && !program->has_status))
+        return NULL;
+    return program->recipe->kernel[kernel];
 }
 
 size_t clattn__work_items(const clattn__program *program, int kernel)
 {
-    return kernel == CLATTN__KERNEL_TILES ? CLATTN__MAP_WORK_ITEMS : (size_t)program->tile.work_items;
+    const int is_tiled = kernel == CLATTN__KERNEL_ANY || kernel == CLATTN__KERNEL_ALIGNED;
+    return is_tiled ? (size_t)program->tile.work_items : CLATTN__FLAT_WORK_ITEMS;
 }
 
 static void release_objects(clattn__program *program, clattn_context *context)
@@ -115,7 +120,7 @@ static void keep_build_log(clattn__program *program, clattn_context *context)
 static clattn_status tile_fails(clattn__program *program, const char *reason)
 {
     snprintf(program->reason, sizeof program->reason, "%s", reason);
-    clattn__say(&program->log, CLATTN_LOG_INFO, "%s, %s: %s", program->path->name, program->tile.label,
+    clattn__say(&program->log, CLATTN_LOG_INFO, "%s, %s: %s", program->path, program->tile.label,
                 reason);
     return CLATTN_COMPILE_FAILED;
 }
@@ -130,7 +135,7 @@ static clattn_status build(clattn__program *program, clattn_context *context)
         return tile_fails(program, "does not build");
     }
     FORWARD_IF_CL_ERROR(&program->log, WHERE, "clBuildProgram", code);
-    clattn__say(&program->log, CLATTN_LOG_INFO, "%s, %s: built in %.0f ms", program->path->name,
+    clattn__say(&program->log, CLATTN_LOG_INFO, "%s, %s: built in %.0f ms", program->path,
                 program->tile.label, 1e3 * (clattn__seconds() - start));
     return CLATTN_SUCCESS;
 }
@@ -186,16 +191,19 @@ static clattn_status check_limits(clattn__program *program, clattn_context *cont
 /* Drivers finish compiling at the first enqueue (PoCL 3.1 does): so that comes here, on a queue of ours. */
 static clattn_status warm_up(clattn__program *program, clattn_context *context)
 {
-    const cl_mem none[CLATTN__BUFFERS] = {NULL};
-    attention_args nothing;
-    memset(&nothing, 0, sizeof nothing);
+    enum { MOST_BUFFERS = 32, MOST_ARGS = 1024 };
+    const clattn__recipe *recipe = program->recipe;
+    const cl_mem none[MOST_BUFFERS] = {NULL};
+    const uint64_t nothing[MOST_ARGS / sizeof(uint64_t)] = {0};
+    assert(recipe->num_buffers <= MOST_BUFFERS && recipe->args_bytes <= MOST_ARGS);
     for (int kernel = 0; kernel < CLATTN__KERNELS; kernel++) {
         const cl_kernel instance = program->instance[kernel][0];
         clattn__emitter emitter = {&context->cl, context->warm_queue, 0, NULL, NULL};
         if (instance == NULL)
             continue;
         FORWARD_IF_CL_ERROR(&program->log, WHERE, "clSetKernelArg",
-                            clattn__set_arguments(&context->cl, instance, none, &nothing));
+                            clattn__set_arguments(&context->cl, instance, none, recipe->num_buffers, nothing,
+                                                  recipe->args_bytes));
         const cl_int code = clattn__emit_kernel(&emitter, instance, clattn__work_items(program, kernel), 1);
         clattn__emit_abandon(&emitter);
         if (code == CL_OUT_OF_RESOURCES || code == CL_INVALID_WORK_GROUP_SIZE)
@@ -289,8 +297,9 @@ static void program_destroy(clattn__program *program, clattn_context *context)
     clattn__release(&context->allocator, program);
 }
 
-static clattn_status program_new(clattn__program **out, clattn_context *context, const clattn__path *path,
-                                 const clattn__tile *tile, const clattn__kernel_shape *shape)
+static clattn_status program_new(clattn__program **out, clattn_context *context, const char *path,
+                                 const clattn__recipe *recipe, const clattn__tile *tile,
+                                 const clattn__kernel_shape *shape)
 {
     clattn__program *program = clattn__allocate(&context->allocator, sizeof *program);
     RETURN_ERROR_IF(program == NULL, &context->log, CLATTN_OUT_OF_HOST_MEMORY, WHERE ": out of host memory");
@@ -301,11 +310,13 @@ static clattn_status program_new(clattn__program **out, clattn_context *context,
     }
     program->log = context->log;
     program->path = path;
+    program->recipe = recipe;
     program->tile = *tile;
     program->score_full = shape->score_full;
+    program->has_status = shape->has_status;
     clattn_status status = make_options(&program->options, context, tile, shape);
     if (status == CLATTN_SUCCESS)
-        status = make_source(&program->source, context, path, shape);
+        status = make_source(&program->source, context, recipe, shape);
     if (status != CLATTN_SUCCESS) {
         program_destroy(program, context);
         return status;
@@ -326,11 +337,12 @@ static clattn__program *find_or_list(clattn_context *context, clattn__program *f
     return fresh;
 }
 
-clattn_status clattn__program_get(clattn__program **out, clattn_context *context, const clattn__path *path,
-                                  const clattn__tile *tile, const clattn__kernel_shape *shape)
+clattn_status clattn__program_get(clattn__program **out, clattn_context *context, const char *path,
+                                  const clattn__recipe *recipe, const clattn__tile *tile,
+                                  const clattn__kernel_shape *shape)
 {
     clattn__program *fresh = NULL;
-    FORWARD_IF_ERROR(program_new(&fresh, context, path, tile, shape));
+    FORWARD_IF_ERROR(program_new(&fresh, context, path, recipe, tile, shape));
 
     clattn__mutex_lock(&context->mutex);
     clattn__program *program = find_or_list(context, fresh);

@@ -10,9 +10,7 @@
  * and the enqueue; a fifth thread waits for that moment. */
 enum { CLATTN__INSTANCES = 4 };
 
-enum { CLATTN__KERNEL_ANY = 0, CLATTN__KERNEL_ALIGNED = 1, CLATTN__KERNEL_TILES = 2, CLATTN__KERNELS = 3 };
 
-enum { CLATTN__MAP_WORK_ITEMS = 64 }; /* of CLATTN__KERNEL_TILES, as cl/tiles.cl says */
 
 /* What every program is built with. */
 #define CLATTN__LANGUAGE_OPTION "-cl-std=CL1.2"
@@ -24,9 +22,10 @@ typedef struct clattn__program {
     char *options;
     char *source;    /* the caller's functions and the pieces, with their #line directives */
     char *build_log; /* of a build that failed, or NULL */
-    const clattn__path *path;
+    const char *path; /* its name */
+    const clattn__recipe *recipe;
     clattn__tile tile;
-    int32_t score_full;
+    int32_t score_full, has_status; /* say which kernels there are */
     enum { CLATTN__NEW, CLATTN__BUILDING, CLATTN__READY, CLATTN__FAILED } state; /* by context's mutex */
     clattn_status status; /* of a failed one; COMPILE_FAILED: another tile may do */
     char reason[160];     /* likewise */
@@ -37,11 +36,12 @@ typedef struct clattn__program {
     clattn__condition instance_returned;
 } clattn__program;
 
-/* The program of a path, tile and shape: found, awaited, loaded or built; then run once with nothing to
+/* The program of a recipe, tile and shape; `path`: its name for messages: found, awaited, loaded or built; then run once with nothing to
  * do. *out is set when the status is success or COMPILE_FAILED (the tile does not build, or asks too much
  * of the device: `reason` and `build_log` say so, and another tile may do). */
-clattn_status clattn__program_get(clattn__program **out, clattn_context *context, const clattn__path *path,
-                                  const clattn__tile *tile, const clattn__kernel_shape *shape);
+clattn_status clattn__program_get(clattn__program **out, clattn_context *context, const char *path,
+                                  const clattn__recipe *recipe, const clattn__tile *tile,
+                                  const clattn__kernel_shape *shape);
 
 /* Work-items of a kernel's work-group. */
 size_t clattn__work_items(const clattn__program *program, int kernel);

@@ -19,9 +19,10 @@ static int has(const clattn_plan *plan, uint32_t feature) { return (plan->desc.f
 
 /* Entries are tiles of the kernel, or divide those where the caller's tiles need it: an entry must not reach
  * over a border of theirs. */
-static void set_size(clattn__tile_map *map, const clattn_plan *plan, int64_t q_len, int64_t kv_len)
+static void set_size(clattn__tile_map *map, const clattn_plan *plan, const clattn__program *program,
+                     int64_t q_len, int64_t kv_len)
 {
-    const clattn__tile *tile = &plan->program->tile;
+    const clattn__tile *tile = &program->tile;
     map->rows = tile->map_rows;
     map->keys = tile->map_keys;
     if (has(plan, CLATTN_FEATURE_KEY_TILES)) {
@@ -39,19 +40,35 @@ static void set_size(clattn__tile_map *map, const clattn_plan *plan, int64_t q_l
         map->bytes = 0;
 }
 
-clattn__tile_map clattn__tile_map_bound(const clattn_plan *plan, int64_t batch, int64_t q_len, int64_t kv_len)
+/* Decode kernels look at each score's masks once, so looking through them first gains nothing; lists of the
+ * caller's tiles they know by the map alone. */
+static int has_map(const clattn_plan *plan, const clattn__program *program, int looks_at_bias)
+{
+    const int is_decode = program == plan->program[CLATTN_PHASE_DECODE];
+    return has(plan, CLATTN_FEATURE_KEY_TILES) ||
+           (!is_decode && (has(plan, CLATTN_FEATURE_MASK) || plan->has_mask_mod || looks_at_bias));
+}
+
+static clattn__tile_map bound_of(const clattn_plan *plan, const clattn__program *program, int64_t batch,
+                                 int64_t q_len, int64_t kv_len)
 {
     clattn__tile_map map;
     memset(&map, 0, sizeof map);
-    if (!has(plan, CLATTN_FEATURE_MASK | CLATTN_FEATURE_BIAS | CLATTN_FEATURE_KEY_TILES) &&
-        !plan->has_mask_mod)
+    if (program == NULL || !has_map(plan, program, has(plan, CLATTN_FEATURE_BIAS)))
         return map;
     map.batches = batch;
     map.heads = plan->desc.heads_q;
-    set_size(&map, plan, q_len, kv_len);
+    set_size(&map, plan, program, q_len, kv_len);
     if (!has(plan, CLATTN_FEATURE_KEY_TILES) && map.bytes == 0 && batch > 0 && q_len > 0 && kv_len > 0)
         map.bytes = MAX_OPTIONAL_BYTES; /* a call whose masks repeat may still have a map */
     return map;
+}
+
+uint64_t clattn__tile_map_bound(const clattn_plan *plan, int64_t batch, int64_t q_len, int64_t kv_len)
+{
+    const uint64_t prefill = bound_of(plan, plan->program[CLATTN_PHASE_PREFILL], batch, q_len, kv_len).bytes;
+    const uint64_t decode = bound_of(plan, plan->program[CLATTN_PHASE_DECODE], batch, q_len, kv_len).bytes;
+    return prefill > decode ? prefill : decode;
 }
 
 /* Planes that differ along one axis: of a tensor that is looked at, or of a function of the caller's. */
@@ -76,16 +93,23 @@ static int looks_at_bias(const clattn_plan *plan, const clattn_forward_args *arg
     return has(plan, CLATTN_FEATURE_BIAS) && !plan->has_score_mod && heads * batches >= FEWEST_USES;
 }
 
-clattn__tile_map clattn__tile_map_of(const clattn_plan *plan, const clattn_forward_args *args)
+clattn__tile_map clattn__tile_map_of(const clattn_plan *plan, const clattn__program *program,
+                                     const clattn_forward_args *args)
 {
     clattn__tile_map map;
     memset(&map, 0, sizeof map);
     map.looks_at_bias = looks_at_bias(plan, args);
-    if (!has(plan, CLATTN_FEATURE_MASK | CLATTN_FEATURE_KEY_TILES) && !plan->has_mask_mod &&
-        !map.looks_at_bias)
+    if (!has_map(plan, program, map.looks_at_bias))
         return map;
     map.batches = planes_along(plan, args, 0, args->batch, map.looks_at_bias);
     map.heads = planes_along(plan, args, 1, plan->desc.heads_q, map.looks_at_bias);
-    set_size(&map, plan, args->q_len, args->kv_len);
+    set_size(&map, plan, program, args->q_len, args->kv_len);
     return map;
+}
+
+int64_t clattn__tile_map_groups(const clattn__tile_map *map)
+{
+    return map->bytes == 0 ? 0
+                           : map->batches * map->heads * map->height *
+                                 ((map->width + CLATTN__FLAT_WORK_ITEMS - 1) / CLATTN__FLAT_WORK_ITEMS);
 }

@@ -13,11 +13,14 @@ typedef struct clattn__tile_map {
     uint64_t bytes;         /* 0: there is no map */
 } clattn__tile_map;
 
-/* The largest map that a call with these bounds may have. */
-clattn__tile_map clattn__tile_map_bound(const clattn_plan *plan, int64_t batch, int64_t q_len,
-                                        int64_t kv_len);
+/* Bytes of the largest map that a call within these bounds may have. */
+uint64_t clattn__tile_map_bound(const clattn_plan *plan, int64_t batch, int64_t q_len, int64_t kv_len);
 
-/* The map of a call, whose tensors have been checked. */
-clattn__tile_map clattn__tile_map_of(const clattn_plan *plan, const clattn_forward_args *args);
+/* The map of a call by one of the plan's programs, whose tensors have been checked. */
+clattn__tile_map clattn__tile_map_of(const clattn_plan *plan, const clattn__program *program,
+                                     const clattn_forward_args *args);
+
+/* Work-groups that fill it. */
+int64_t clattn__tile_map_groups(const clattn__tile_map *map);
 
 #endif

@@ -1,0 +1,26 @@
+#include "queue_check.h"
+
+clattn_status clattn__check_queue(const clattn_context *context, const char *where, cl_command_queue queue, cl_uint num_wait,
+                                 const cl_event *wait)
+{
+    const clattn__log *log = &context->log;
+    cl_context queue_context = NULL;
+    cl_device_id queue_device = NULL;
+    RETURN_ERROR_IF(queue == NULL, log, CLATTN_INVALID_ARGUMENT, "%s: queue is NULL", where);
+    FORWARD_IF_CL_ERROR(log, where, "clGetCommandQueueInfo",
+                        context->cl.clGetCommandQueueInfo(queue, CL_QUEUE_CONTEXT, sizeof queue_context,
+                                                          &queue_context, NULL));
+    FORWARD_IF_CL_ERROR(
+        log, where, "clGetCommandQueueInfo",
+        context->cl.clGetCommandQueueInfo(queue, CL_QUEUE_DEVICE, sizeof queue_device, &queue_device, NULL));
+    RETURN_ERROR_IF(queue_context != context->cl_context || queue_device != context->device_id, log,
+                    CLATTN_INVALID_ARGUMENT, "%s: queue belongs to another %s than the plan",
+                    where, queue_context != context->cl_context ? "context" : "device");
+    RETURN_ERROR_IF((num_wait == 0) != (wait == NULL), log, CLATTN_INVALID_ARGUMENT,
+                    "%s: num_wait = %u and wait is %s; expected both or none", where, (unsigned)num_wait,
+                    wait == NULL ? "NULL" : "set");
+    for (cl_uint i = 0; i < num_wait; i++)
+        RETURN_ERROR_IF(wait[i] == NULL, log, CLATTN_INVALID_ARGUMENT, "%s: wait[%u] is NULL", where,
+                        (unsigned)i);
+    return CLATTN_SUCCESS;
+}

@@ -1,0 +1,100 @@
+#include "splits.h"
+
+#include <string.h>
+
+/* Splits are worth their combining while work-groups are fewer than the device runs at a time, several to a
+ * compute unit, and while each has a few steps of the main loop to do. */
+static int64_t wanted_groups(const clattn_plan *plan, const clattn__program *program)
+{
+    return (int64_t)plan->context->device.compute_units * program->tile.groups_per_unit;
+}
+
+static int64_t fewest_keys(const clattn__program *program) { return 2 * (int64_t)program->tile.block_k; }
+
+/* With a fixed size, keys of a split: a row's bits must not depend on how many there are. */
+static int64_t fixed_keys(const clattn__program *program)
+{
+    enum { STEPS = 8 };
+    return STEPS * (int64_t)program->tile.block_k;
+}
+
+static int is_packed(const clattn_plan *plan) { return (plan->desc.features & CLATTN_FEATURE_CU_SEQLENS_Q) != 0; }
+
+static int is_invariant(const clattn_plan *plan)
+{
+    return (plan->desc.features & CLATTN_FEATURE_BATCH_INVARIANT) != 0;
+}
+
+static int64_t ceil_divide(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+int64_t clattn__query_tiles(const clattn_plan *plan, const clattn__program *program, int64_t batch, int64_t q_len,
+                            int64_t total_q)
+{
+    const int is_decode = program == plan->program[CLATTN_PHASE_DECODE];
+    const int64_t rows_per_query = is_decode ? plan->desc.heads_q / plan->desc.heads_kv : 1;
+    const int64_t block_q = program->tile.block_q;
+    if (is_packed(plan)) /* as first_tile_of in cl/address.cl counts them */
+        return total_q * rows_per_query / block_q + batch;
+    return ceil_divide(q_len * rows_per_query, block_q);
+}
+
+static uint64_t bytes_of(const clattn_plan *plan, uint64_t parts)
+{
+    const uint64_t size = ((uint64_t)plan->desc.head_dim_v + 1) * sizeof(float);
+    return parts > UINT64_MAX / size ? UINT64_MAX : parts * size;
+}
+
+static int64_t count_splits(const clattn_plan *plan, const clattn__program *program, int64_t groups,
+                            int64_t kv_len)
+{
+    if (kv_len == 0)
+        return 1;
+    if (is_invariant(plan))
+        return ceil_divide(kv_len, fixed_keys(program));
+    if (plan->desc.splits > 0)
+        return plan->desc.splits;
+    int64_t count = groups > 0 ? ceil_divide(wanted_groups(plan, program), groups) : 1;
+    const int64_t most = ceil_divide(kv_len, fewest_keys(program));
+    if (count > most)
+        count = most;
+    return count > CLATTN_MAX_SPLITS ? CLATTN_MAX_SPLITS : count;
+}
+
+clattn__splits clattn__splits_of(const clattn_plan *plan, int64_t batch, int64_t q_len, int64_t total_q,
+                                 int64_t kv_len)
+{
+    clattn__splits splits;
+    memset(&splits, 0, sizeof splits);
+    splits.count = 1;
+    splits.part_rows = is_packed(plan) ? total_q : batch * q_len;
+    if (!clattn__is_decode(plan, q_len))
+        return splits;
+    const clattn__program *program = plan->program[CLATTN_PHASE_DECODE];
+    const int64_t tiles = clattn__query_tiles(plan, program, batch, q_len, total_q);
+    const int64_t groups = tiles * plan->desc.heads_kv * (is_packed(plan) ? 1 : batch);
+    splits.count = (int32_t)count_splits(plan, program, groups, kv_len);
+    splits.split_keys = is_invariant(plan) ? (int32_t)fixed_keys(program) : 0;
+    if (splits.count > 1)
+        splits.bytes = bytes_of(plan, (uint64_t)splits.part_rows * (uint64_t)plan->desc.heads_q *
+                                          (uint64_t)splits.count);
+    return splits;
+}
+
+/* Chosen splits fill the device and no more: with groups fewer than wanted, splits * groups < 2 * wanted, and
+ * a group has at most block_q rows. */
+uint64_t clattn__splits_bound(const clattn_plan *plan, int64_t batch, int64_t q_len, int64_t total_q,
+                              int64_t kv_len)
+{
+    const clattn__program *program = plan->program[CLATTN_PHASE_DECODE];
+    if (program == NULL || batch == 0 || kv_len == 0)
+        return 0;
+    const uint64_t rows =
+        (uint64_t)(is_packed(plan) ? total_q : batch * q_len) * (uint64_t)plan->desc.heads_q;
+    const int is_chosen = plan->desc.splits == 0 && !is_invariant(plan);
+    const uint64_t count = (uint64_t)count_splits(plan, program, 1, kv_len);
+    uint64_t parts = count == 1 ? 0 : rows > UINT64_MAX / count ? UINT64_MAX : rows * count;
+    const uint64_t most = 2 * (uint64_t)wanted_groups(plan, program) * (uint64_t)program->tile.block_q;
+    if (is_chosen && parts > most)
+        parts = most;
+    return bytes_of(plan, parts);
+}
