@@ -15,7 +15,8 @@ int cache_is_plain(int32_t dtype);
 /* Whether the call may (i8: must) give a scale. */
 int cache_is_scaled(int32_t dtype);
 
-/* Row (b, h, i) of a view whose last axis counts units, from and to `dim` floats; `scale` is 1 without one. */
+/* Row (b, h, i) of a view whose last axis counts units, from and to `dim` floats; `scale` is 1 without one.
+ */
 void cache_store_row(const tensor_view *view, int64_t b, int64_t h, int64_t i, const float *row, int64_t dim,
                      float scale);
 void cache_load_row(const tensor_view *view, int64_t b, int64_t h, int64_t i, float *row, int64_t dim,

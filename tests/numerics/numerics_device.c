@@ -153,8 +153,7 @@ clattn_status device_make_workspace(numerics_device *device, const clattn_plan *
     return status;
 }
 
-clattn_status device_check_workspace(numerics_device *device, cl_mem buffer, byte_buffer *host,
-                                     int *overrun)
+clattn_status device_check_workspace(numerics_device *device, cl_mem buffer, byte_buffer *host, int *overrun)
 {
     const clattn_status status =
         clEnqueueReadBuffer(device->queue, buffer, CL_TRUE, 0, host->size, host->bytes, 0, NULL, NULL);

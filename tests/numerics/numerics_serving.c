@@ -6,7 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Where the storage says how long sequences are, lengths may still be given; the reference needs them always. */
+/* Where the storage says how long sequences are, lengths may still be given; the reference needs them always.
+ */
 static uint32_t features_of(const serving_spec *spec)
 {
     uint32_t features = spec->call.features;

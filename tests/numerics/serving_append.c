@@ -112,7 +112,8 @@ static void fill_entry(append_data *data, int64_t b, random_state *random)
         const stored_row row = serving_query_row(serving, b, t);
         const stored_row place = serving_key_row(serving, b, settled + t);
         for (int64_t h = 0; h < spec->call.heads_kv; h++) {
-            fill_row(&data->view[APPEND_K_NEW], row, h, &serving->call.view[TENSOR_K], b, settled + t, random);
+            fill_row(&data->view[APPEND_K_NEW], row, h, &serving->call.view[TENSOR_K], b, settled + t,
+                     random);
             if (!spec->v_in_k)
                 fill_row(&data->view[APPEND_V_NEW], row, h, &serving->call.view[TENSOR_V], b, settled + t,
                          random);
@@ -193,9 +194,9 @@ clattn_plan_desc append_plan_desc(const append_data *data)
     desc.head_dim_v = forward.head_dim_v;
     desc.page_size = forward.page_size;
     desc.features =
-        forward.features & (CLATTN_FEATURE_CU_SEQLENS_Q | CLATTN_FEATURE_Q_LENS | CLATTN_FEATURE_BLOCK_TABLE |
-                            CLATTN_FEATURE_K_SCALE | CLATTN_FEATURE_V_SCALE | CLATTN_FEATURE_V_IN_K |
-                            CLATTN_FEATURE_STATUS);
+        forward.features &
+        (CLATTN_FEATURE_CU_SEQLENS_Q | CLATTN_FEATURE_Q_LENS | CLATTN_FEATURE_BLOCK_TABLE |
+         CLATTN_FEATURE_K_SCALE | CLATTN_FEATURE_V_SCALE | CLATTN_FEATURE_V_IN_K | CLATTN_FEATURE_STATUS);
     if (append->has_slots)
         desc.features |= CLATTN_FEATURE_SLOT_MAPPING;
     if (append->has_tables)
@@ -242,7 +243,8 @@ static float largest_of(const float *row, int64_t dim)
 /* ---- Comparison ---- */
 
 /* The cache's row may be as far off as the type's own rounding is. Where that is at a tie, or a scale is
- * rounded to half precision, a small error of the row moves it by a step; so errors are compared, not bits. */
+ * rounded to half precision, a small error of the row moves it by a step; so errors are compared, not bits.
+ */
 static int stored_row_is_right(const append_data *data, int tensor, stored_row place, int64_t h,
                                const float *row, int64_t dim, double error)
 {

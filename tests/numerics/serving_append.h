@@ -32,8 +32,8 @@ void append_destroy(append_data *data);
 
 clattn_plan_desc append_plan_desc(const append_data *data);
 
-/* With the downloaded cache and q: writes what is stored, as numbers, to the reference's rows. Returns NULL, or
- * what is wrong: a row that is not what was appended, or a change anywhere else. The text is static. */
+/* With the downloaded cache and q: writes what is stored, as numbers, to the reference's rows. Returns NULL,
+ * or what is wrong: a row that is not what was appended, or a change anywhere else. The text is static. */
 const char *append_check(append_data *data);
 
 #endif

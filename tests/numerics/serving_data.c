@@ -43,7 +43,8 @@ static int64_t pack_sequences(const serving_data *data, int keys, int64_t *first
         const int64_t length = keys ? seq.kv_len : seq.q_len;
         const int may_be_longer = gives_lens || length == longest;
         first[b] = row;
-        row += length + (may_be_longer && random_chance(random, 30) ? random_between(random, 0, spec->slack) : 0);
+        row += length +
+               (may_be_longer && random_chance(random, 30) ? random_between(random, 0, spec->slack) : 0);
     }
     first[spec->call.batch] = row;
     return row + (random_chance(random, 50) ? random_between(random, 0, spec->slack) : 0);
@@ -66,7 +67,8 @@ int64_t serving_settled_keys(const serving_data *data, int64_t b)
 /* How many of its first pages sequence b takes from `from`. */
 static int64_t choose_shared(const serving_data *data, int64_t b, int64_t from, random_state *random)
 {
-    const int64_t full = least(serving_settled_keys(data, b), serving_settled_keys(data, from)) / data->spec.page_size;
+    const int64_t full =
+        least(serving_settled_keys(data, b), serving_settled_keys(data, from)) / data->spec.page_size;
     return random_chance(random, data->spec.shared_percent) ? random_between(random, 0, full) : 0;
 }
 
@@ -91,7 +93,8 @@ static void share_row(const tensor_view *view, int64_t b, int64_t from, int64_t 
         memcpy(mine, theirs, bytes);
 }
 
-/* Entry b takes the first pages of an earlier one; their keys become alike, in all sequences that have them. */
+/* Entry b takes the first pages of an earlier one; their keys become alike, in all sequences that have them.
+ */
 static void share_pages(serving_data *data, int64_t b, int64_t from, int64_t count)
 {
     const int64_t blocks = data->max_blocks, keys = count * data->spec.page_size;
@@ -301,8 +304,7 @@ static float scale_of_row(serving_data *data, int tensor, stored_row row, int64_
                           int64_t dim, int is_new)
 {
     const tensor_view *view = &data->view[tensor];
-    const scale_granularity granularity =
-        tensor == STORED_K_SCALE ? data->spec.scale_k : data->spec.scale_v;
+    const scale_granularity granularity = tensor == STORED_K_SCALE ? data->spec.scale_k : data->spec.scale_v;
     if (view->buffer == NULL)
         return 1;
     if (is_new && granularity == SCALE_OF_TOKEN) {

@@ -31,9 +31,9 @@ typedef struct serving_data {
     int64_t total_q, total_k, num_pages, max_blocks;
 } serving_data;
 
-/* Lays the tensors out and fills them from the seed. What no row may see is poison: unseen keys, pages that no
- * sequence has, rows beyond lengths; unused entries of the table name no page. Keys of shared pages are the same
- * for all sequences that have them. The struct must not move afterwards. */
+/* Lays the tensors out and fills them from the seed. What no row may see is poison: unseen keys, pages that
+ * no sequence has, rows beyond lengths; unused entries of the table name no page. Keys of shared pages are
+ * the same for all sequences that have them. The struct must not move afterwards. */
 void serving_create(serving_data *out, const serving_spec *spec);
 void serving_destroy(serving_data *data);
 
