@@ -165,3 +165,13 @@ int clattn__tile_portable(clattn__tile *out, const clattn__device *device, const
     }
     return 0;
 }
+
+int clattn__tile_portable_decode(clattn__tile *out, const clattn__device *device,
+                                 const clattn__kernel_shape *shape, int index)
+{
+    (void)out;
+    (void)device;
+    (void)shape;
+    (void)index;
+    return 0;
+}
