@@ -48,7 +48,7 @@ serving_program choose_serving_program(int32_t path, uint64_t seed, int number)
 {
     static const int32_t phases[] = {CLATTN_PHASE_DECODE, CLATTN_PHASE_PREFILL, CLATTN_PHASE_DECODE,
                                      CLATTN_PHASE_BOTH};
-    static const int32_t pages[] = {16, 0, 7, 0, 64, 0, 8, 0, 1, 0, 33, 0, 0, 5, 0, 32, 0, 12};
+    static const int32_t pages[] = {16, 7, 64, 8, 1, 33, 5, 32, 12};
     static const int32_t groups[] = {1, 4, 2, 3, 8, 1, 5};
     static const int32_t bias_types[] = {F32, F32, F16, BF16};
     random_state random = random_for(seed, path == CLATTN_PATH_CPU ? "cpu" : "portable", (uint64_t)number);
@@ -58,16 +58,19 @@ serving_program choose_serving_program(int32_t path, uint64_t seed, int number)
     memset(&out, 0, sizeof out);
     out.path = path;
     out.phase = in_turn(phases, 4, first, number);
+    /* Each phase comes with pages and without. */
+    const uint64_t turn = first + (uint64_t)number;
+    const int is_paged = (turn / 4 + turn / 2) % 2 != 0;
+    out.page_size = is_paged ? PICK(&random, pages) : 0;
     choose_types(&out, first, number, &random);
     choose_dims(&out, &random);
     out.group = in_turn(groups, 7, first, number);
-    out.page_size = in_turn(pages, 18, first / 4, number);
     out.has_status = random_chance(&random, 40);
     out.full = random_chance(&random, 50);
     out.bias = out.full ? PICK(&random, bias_types) : F32;
     if (random_chance(&random, 30))
         out.mods = choose_mods(&random);
-    out.appends = number % 2;
+    out.appends = random_chance(&random, 50);
     out.rope = (int32_t)random_between(&random, 0, 2);
     out.has_tables = out.rope != CLATTN_ROPE_NONE && random_chance(&random, 50);
     return out;
