@@ -1,16 +1,28 @@
 /* forward.c: one attention call: everything is checked, then the kernels are launched. */
+#include "dtype.h"
 #include "forward_call.h"
 #include "launch.h"
 #include "queue_check.h"
 
 #define WHERE "clattn_enqueue_forward"
 
+/* Whole quads of every row; blocks have these anyhow. */
+static int is_aligned(const clattn__forward_call *call, int buffer)
+{
+    const clattn_plan_desc *desc = &call->plan->desc;
+    const int32_t dtype = buffer == CLATTN__BUFFER_K   ? desc->dtype_k
+                          : buffer == CLATTN__BUFFER_V ? desc->dtype_v
+                                                       : desc->dtype_q;
+    return clattn__dtype_of(dtype)->elements > 1 ||
+           clattn__rows_are_aligned(&call->operands[buffer], &call->plan->context->cl);
+}
+
 static int pick_kernel(const clattn__forward_call *call)
 {
     if (call->program->recipe->kernel[CLATTN__KERNEL_ALIGNED] == NULL)
         return CLATTN__KERNEL_ANY;
     for (int i = CLATTN__BUFFER_Q; i <= CLATTN__BUFFER_O; i++)
-        if (!clattn__rows_are_aligned(&call->operands[i], &call->plan->context->cl))
+        if (!is_aligned(call, i))
             return CLATTN__KERNEL_ANY;
     return CLATTN__KERNEL_ALIGNED;
 }
