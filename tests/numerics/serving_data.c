@@ -28,6 +28,28 @@ reference_sequence serving_sequence(const serving_data *data, int64_t b)
 static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
+static int is_outside(const serving_data *data, int tensor, int64_t b, int64_t most_rows)
+{
+    const tensor_view *view = &data->call.view[tensor];
+    const int64_t number = view_load_int(view, b, 0, 0, 0);
+    return number < 0 || number > most_rows;
+}
+
+int32_t serving_bad_length(const serving_data *data)
+{
+    const call_spec *call = &data->spec.call;
+    const uint32_t features = serving_plan_desc(&data->spec).features;
+    int32_t bad = 0;
+    for (int64_t b = 0; b < call->batch; b++) {
+        if (((features & CLATTN_FEATURE_Q_LENS) != 0 && is_outside(data, TENSOR_Q_LENS, b, call->q_len)) ||
+            ((features & CLATTN_FEATURE_KV_LENS) != 0 && is_outside(data, TENSOR_KV_LENS, b, call->kv_len)) ||
+            (data->spec.packed_q && data->first_q[b + 1] - data->first_q[b] > call->q_len) ||
+            (data->spec.keys == KEYS_PACKED && data->first_k[b + 1] - data->first_k[b] > call->kv_len))
+            bad = (int32_t)b + 1;
+    }
+    return bad;
+}
+
 /* ---- Packed sequences ---- */
 
 /* Begins of sequences of at least these lengths. Longer ones are cut to the valid length by the lengths given

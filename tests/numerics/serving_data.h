@@ -43,6 +43,9 @@ reference_sequence serving_sequence(const serving_data *data, int64_t b);
 /* Keys of a sequence that are in the cache before the call: all, or all but those that it appends. */
 int64_t serving_settled_keys(const serving_data *data, int64_t b);
 
+/* What status_words.bad_length is to become: 1 + the highest entry whose numbers lie outside their bounds. */
+int32_t serving_bad_length(const serving_data *data);
+
 /* Where a query's row, or a key's, lies: the first and the third index of the stored views. */
 typedef struct stored_row {
     int64_t b, i;

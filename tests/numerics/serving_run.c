@@ -235,14 +235,18 @@ static void poison_outputs(serving_data *data)
         buffer_poison(&data->buffer[STORED_LSE]);
 }
 
-/* What is to be all zeros: nothing is wrong in these calls. */
+/* Entries whose lengths are cut are bad ones; the highest is noted. Nothing else is wrong in these calls. */
 static const char *check_status(const serving_data *data)
 {
     const tensor_view *words = &data->view[STORED_STATUS];
-    for (int64_t n = 0; words->buffer != NULL && n < 4; n++)
-        if (view_load_int(words, 0, 0, 0, n) != 0)
-            return n == 0 ? "status_words: a bad page, of which there is none"
-                          : "status_words: a bad length or a dropped token, of which there is none";
+    if (words->buffer == NULL)
+        return NULL;
+    if (view_load_int(words, 0, 0, 0, 0) != 0)
+        return "status_words: a bad page, of which there is none";
+    if (view_load_int(words, 0, 0, 0, 1) != serving_bad_length(data))
+        return "status_words: bad_length is not that of the highest entry that is cut";
+    if (view_load_int(words, 0, 0, 0, 2) != 0 || view_load_int(words, 0, 0, 0, 3) != 0)
+        return "status_words: a dropped token, of which there is none, or the reserved word";
     return NULL;
 }
 
