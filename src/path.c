@@ -17,6 +17,7 @@ PIECE(combine)
 PIECE(portable)
 PIECE(cpu_vectors)
 PIECE(cpu)
+PIECE(cpu_decode)
 PIECE(parts)
 #undef PIECE
 
@@ -49,7 +50,11 @@ static const clattn__path table[] = {
        CLATTN__BUFFERS,
        sizeof(attention_args),
        {FORWARD_PIECES, PIECE(cpu_vectors), PIECE(cpu)}},
-      {NULL, {NULL}, 0, 0, {{NULL, NULL, NULL}}}}},
+      {clattn__tile_cpu_decode,
+       {"decode", NULL, "classify_tiles", "combine", "check_sequences"},
+       CLATTN__BUFFERS,
+       sizeof(attention_args),
+       {FORWARD_PIECES, PIECE(cpu_vectors), PIECE(cpu_decode), PIECE(parts), PIECE(combine)}}}},
     {CLATTN_PATH_PORTABLE,
      "portable",
      is_any,

@@ -21,7 +21,7 @@ enum {
     CLATTN__KERNELS
 };
 
-enum { CLATTN__MAX_PIECES = 12 };
+enum { CLATTN__MAX_PIECES = 16 };
 
 /* A program: what it is compiled from, and its kernels. */
 typedef struct clattn__recipe {
