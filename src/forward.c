@@ -1,26 +1,38 @@
 /* forward.c: one attention call: everything is checked, then the kernels are launched. */
+#include "dtype.h"
 #include "forward_call.h"
 #include "launch.h"
 #include "queue_check.h"
 
 #define WHERE "clattn_enqueue_forward"
 
+/* Whole quads of every row; blocks have these anyhow. */
+static int is_aligned(const clattn__forward_call *call, int buffer)
+{
+    const clattn_plan_desc *desc = &call->plan->desc;
+    const int32_t dtype = buffer == CLATTN__BUFFER_K   ? desc->dtype_k
+                          : buffer == CLATTN__BUFFER_V ? desc->dtype_v
+                                                       : desc->dtype_q;
+    return clattn__dtype_of(dtype)->elements > 1 ||
+           clattn__rows_are_aligned(&call->operands[buffer], &call->plan->context->cl);
+}
+
 static int pick_kernel(const clattn__forward_call *call)
 {
     if (call->program->recipe->kernel[CLATTN__KERNEL_ALIGNED] == NULL)
         return CLATTN__KERNEL_ANY;
     for (int i = CLATTN__BUFFER_Q; i <= CLATTN__BUFFER_O; i++)
-        if (!clattn__rows_are_aligned(&call->operands[i], &call->plan->context->cl))
+        if (!is_aligned(call, i))
             return CLATTN__KERNEL_ANY;
     return CLATTN__KERNEL_ALIGNED;
 }
 
 /* One kernel over `groups` work-groups, each of `work` multiply-adds. */
-static clattn_status launch(const clattn__forward_call *call, clattn__emitter *emitter, int kernel, int64_t groups,
-                            uint64_t work, const cl_mem *buffers, attention_args *args)
+static clattn_status launch(const clattn__forward_call *call, clattn__emitter *emitter, int kernel,
+                            int64_t groups, uint64_t work, const cl_mem *buffers, attention_args *args)
 {
-    const clattn__launch launch = {call->plan->context, call->program,        kernel, groups,      work,
-                                   buffers,             &args->first_group, &args->num_groups, args};
+    const clattn__launch launch = {call->plan->context, call->program,     kernel, groups, work, buffers,
+                                   &args->first_group,  &args->num_groups, args};
     return clattn__launch_kernel(&launch, emitter, WHERE);
 }
 
@@ -44,8 +56,9 @@ static clattn_status launch_all(const clattn__forward_call *call, clattn__emitte
     const int64_t heads = is_decode ? desc->heads_kv : desc->heads_q;
     const int64_t groups = args.q_tiles * heads * (is_packed ? (batch > 0) : batch) * args.num_splits;
     clattn__say(&call->plan->context->log, CLATTN_LOG_DEBUG,
-                WHERE ": batch %lld, q_len %lld, kv_len %lld: %lld work-groups%s, %d splits, a tile map of %llu "
-                      "bytes",
+                WHERE
+                ": batch %lld, q_len %lld, kv_len %lld: %lld work-groups%s, %d splits, a tile map of %llu "
+                "bytes",
                 (long long)batch, (long long)call->args.q_len, (long long)kv_len, (long long)groups,
                 is_decode ? " (decode)" : "", (int)args.num_splits, (unsigned long long)map->bytes);
     if ((desc->features & CLATTN_FEATURE_STATUS) != 0)
@@ -56,12 +69,12 @@ static clattn_status launch_all(const clattn__forward_call *call, clattn__emitte
                                 CLATTN__FLAT_WORK_ITEMS * (uint64_t)map->rows * (uint64_t)map->keys, buffers,
                                 &args));
     FORWARD_IF_ERROR(launch(call, emitter, pick_kernel(call), groups,
-                            (uint64_t)tile->block_q * (uint64_t)(kv_len / args.num_splits + 1) * dims, buffers,
-                            &args));
+                            (uint64_t)tile->block_q * (uint64_t)(kv_len / args.num_splits + 1) * dims,
+                            buffers, &args));
     if (args.num_splits == 1)
         return CLATTN_SUCCESS;
-    return launch(call, emitter, CLATTN__KERNEL_COMBINE, clattn__combine_groups(call),
-                  CLATTN__FLAT_WORK_ITEMS * (uint64_t)args.num_splits, buffers, &args);
+    return launch(call, emitter, CLATTN__KERNEL_COMBINE, call->splits.part_rows * desc->heads_q,
+                  (uint64_t)args.num_splits * (uint64_t)desc->head_dim_v, buffers, &args);
 }
 
 /* With a workspace of the call's own where one is needed and the caller gave none: the commands keep it alive
@@ -99,7 +112,8 @@ clattn_status clattn_enqueue_forward(clattn_plan *plan, cl_command_queue queue,
         clattn__emit_abandon(&emitter);
         return status;
     }
-    FORWARD_IF_CL_ERROR(&context->log, WHERE, "clEnqueueMarkerWithWaitList", clattn__emit_end(&emitter, event));
+    FORWARD_IF_CL_ERROR(&context->log, WHERE, "clEnqueueMarkerWithWaitList",
+                        clattn__emit_end(&emitter, event));
     return CLATTN_SUCCESS;
 }
 
@@ -116,10 +130,10 @@ clattn_status clattn_forward_workspace(const clattn_plan *plan, const clattn_bou
     RETURN_ERROR_IF(given == NULL || bytes == NULL, log, CLATTN_INVALID_ARGUMENT, "%s: %s is NULL", where,
                     given == NULL ? "bounds" : "bytes");
     FORWARD_IF_ERROR(clattn__read_struct(&bounds, sizeof bounds, given,
-                                         offsetof(clattn_bounds, kv_len) + sizeof bounds.kv_len, where, "bounds",
-                                         log));
-    RETURN_ERROR_IF(bounds.reserved != 0, log, CLATTN_INVALID_ARGUMENT, "%s: bounds.reserved = %u; expected 0",
-                    where, (unsigned)bounds.reserved);
+                                         offsetof(clattn_bounds, kv_len) + sizeof bounds.kv_len, where,
+                                         "bounds", log));
+    RETURN_ERROR_IF(bounds.reserved != 0, log, CLATTN_INVALID_ARGUMENT,
+                    "%s: bounds.reserved = %u; expected 0", where, (unsigned)bounds.reserved);
     FORWARD_IF_ERROR(clattn__check_bounds(plan, where, &bounds));
     const uint64_t map = clattn__tile_map_bound(plan, bounds.batch, bounds.q_len, bounds.kv_len);
     const uint64_t parts =

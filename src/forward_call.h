@@ -10,7 +10,7 @@
 typedef struct clattn__forward_call {
     clattn_plan *plan;
     clattn__program *program;
-    clattn_forward_args args;                   /* the caller's, completed */
+    clattn_forward_args args;                  /* the caller's, completed */
     clattn__operand operands[CLATTN__BUFFERS]; /* numbered as CLATTN__BUFFER_*; they point into args */
     clattn__tile_map map;
     clattn__splits splits;

@@ -111,7 +111,8 @@ static clattn_status check_user(const clattn_plan *plan, const clattn_forward_ar
 /* Whether calls of the plan ever need a workspace. */
 static int may_need_workspace(const clattn_plan *plan)
 {
-    return clattn__tile_map_bound(plan, 1, 1, 1) > 0 || clattn__splits_bound(plan, 1, 1, 1, CLATTN_MAX_LENGTH) > 0;
+    return clattn__tile_map_bound(plan, 1, 1, 1) > 0 ||
+           clattn__splits_bound(plan, 1, 1, 1, CLATTN_MAX_LENGTH) > 0;
 }
 
 /* The workspace as one more output; without a handle the call makes its own. */
@@ -120,7 +121,8 @@ static clattn_status check_workspace(clattn__forward_call *call)
     const clattn_plan *plan = call->plan;
     const clattn__log *log = &plan->context->log;
     const clattn_tensor *tensor = &call->args.workspace;
-    const clattn__operand operand = {"workspace", tensor, {1, 1, 1, (int64_t)call->workspace_bytes}, 1, 1, 0, 0, 0};
+    const clattn__operand operand = {"workspace", tensor, {1, 1, 1, (int64_t)call->workspace_bytes}, 1, 1, 0,
+                                     0,           0};
     call->operands[CLATTN__BUFFER_WORKSPACE] = operand;
     FORWARD_IF_ERROR(clattn__check_kind(tensor, "workspace", log));
     if (tensor->handle == NULL)
@@ -144,7 +146,8 @@ static clattn_status check_length(const clattn__log *log, const char *where, con
     return CLATTN_SUCCESS;
 }
 
-/* batch * heads * tiles * splits is a 32-bit group number inside a kernel, and so is a row of all sequences. */
+/* batch * heads * tiles * splits is a 32-bit group number inside a kernel, and so is a row of all sequences.
+ */
 clattn_status clattn__check_bounds(const clattn_plan *plan, const char *where, const clattn_bounds *bounds)
 {
     const clattn__log *log = &plan->context->log;
@@ -161,15 +164,16 @@ clattn_status clattn__check_bounds(const clattn_plan *plan, const char *where, c
         const int is_decode = phase == CLATTN_PHASE_DECODE;
         const int64_t heads = is_decode ? plan->desc.heads_kv : plan->desc.heads_q;
         const int64_t group = plan->desc.heads_q / plan->desc.heads_kv;
-        RETURN_ERROR_IF(is_decode && (is_packed ? bounds->total_q : q_len) > CLATTN_MAX_LENGTH / group, log,
-                        CLATTN_INVALID_ARGUMENT, "%s: %s = %lld; expected at most 2^30 / %d for decode kernels",
-                        where, is_packed ? "total_q" : "q_len",
-                        (long long)(is_packed ? bounds->total_q : q_len), (int)group);
+        RETURN_ERROR_IF(
+            is_decode && (is_packed ? bounds->total_q : q_len) > CLATTN_MAX_LENGTH / group, log,
+            CLATTN_INVALID_ARGUMENT, "%s: %s = %lld; expected at most 2^30 / %d for decode kernels", where,
+            is_packed ? "total_q" : "q_len", (long long)(is_packed ? bounds->total_q : q_len), (int)group);
         const int64_t tiles = clattn__query_tiles(plan, program, batch, q_len, bounds->total_q);
         const int64_t sequences = is_packed ? 1 : batch;
-        const int64_t splits = tiles > 0 && sequences > 0 && sequences <= INT32_MAX / heads / tiles
-                                   ? clattn__splits_of(plan, batch, q_len, bounds->total_q, bounds->kv_len).count
-                                   : 1;
+        const int64_t splits =
+            tiles > 0 && sequences > 0 && sequences <= INT32_MAX / heads / tiles
+                ? clattn__splits_of(plan, batch, q_len, bounds->total_q, bounds->kv_len).count
+                : 1;
         RETURN_ERROR_IF(tiles > 0 && sequences > INT32_MAX / heads / tiles / splits, log,
                         CLATTN_INVALID_ARGUMENT,
                         "%s: batch = %lld, heads_%s = %d, q_len = %lld; expected fewer than 2^31 query tiles "
@@ -181,7 +185,8 @@ clattn_status clattn__check_bounds(const clattn_plan *plan, const char *where, c
 }
 
 /* Sizes of packed and paged tensors. */
-static clattn_status check_storage(const clattn_plan *plan, const clattn_forward_args *args, const char *where)
+static clattn_status check_storage(const clattn_plan *plan, const clattn_forward_args *args,
+                                   const char *where)
 {
     const clattn__log *log = &plan->context->log;
     const uint32_t features = plan->desc.features;
@@ -189,7 +194,8 @@ static clattn_status check_storage(const clattn_plan *plan, const clattn_forward
     FORWARD_IF_ERROR(check_length(log, where, "total_k", args->total_k,
                                   (features & CLATTN_FEATURE_CU_SEQLENS_K) != 0 ? CLATTN_MAX_LENGTH : 0));
     FORWARD_IF_ERROR(check_length(log, where, "num_pages", args->num_pages, is_paged ? INT32_MAX : 0));
-    FORWARD_IF_ERROR(check_length(log, where, "max_blocks", args->max_blocks, is_paged ? CLATTN_MAX_LENGTH : 0));
+    FORWARD_IF_ERROR(
+        check_length(log, where, "max_blocks", args->max_blocks, is_paged ? CLATTN_MAX_LENGTH : 0));
     if (!is_paged)
         return CLATTN_SUCCESS;
     RETURN_ERROR_IF(args->kv_len > args->max_blocks * plan->desc.page_size, log, CLATTN_INVALID_ARGUMENT,
@@ -281,8 +287,8 @@ clattn_status clattn__check_forward(clattn__forward_call *call, clattn_plan *pla
     FORWARD_IF_ERROR(clattn__read_struct(args, sizeof *args, given,
                                          offsetof(clattn_forward_args, softcap) + sizeof args->softcap, where,
                                          "args", log));
-    RETURN_ERROR_IF(args->reserved != 0, log, CLATTN_INVALID_ARGUMENT, "%s: args.reserved = %u; expected 0", where,
-                    (unsigned)args->reserved);
+    RETURN_ERROR_IF(args->reserved != 0, log, CLATTN_INVALID_ARGUMENT, "%s: args.reserved = %u; expected 0",
+                    where, (unsigned)args->reserved);
     FORWARD_IF_ERROR(check_scalars(plan, args, where));
     call->program = clattn__program_of_call(plan, args->q_len);
 
@@ -302,14 +308,13 @@ clattn_status clattn__check_forward(clattn__forward_call *call, clattn_plan *pla
     FORWARD_IF_ERROR(check_user(plan, args));
 
     call->map = clattn__tile_map_of(plan, call->program, args);
-    RETURN_ERROR_IF(clattn__tile_map_groups(&call->map) > INT32_MAX, log, CLATTN_INVALID_ARGUMENT,
-                    WHERE
-                    ": key tiles of %d x %d cut the call into %llu map entries; expected fewer than 2^31",
-                    (int)plan->desc.tile_rows, (int)plan->desc.tile_keys, (unsigned long long)call->map.bytes);
+    RETURN_ERROR_IF(
+        clattn__tile_map_groups(&call->map) > INT32_MAX, log, CLATTN_INVALID_ARGUMENT,
+        WHERE ": key tiles of %d x %d cut the call into %llu map entries; expected fewer than 2^31",
+        (int)plan->desc.tile_rows, (int)plan->desc.tile_keys, (unsigned long long)call->map.bytes);
     call->splits = clattn__splits_of(plan, args->batch, args->q_len, args->total_q, args->kv_len);
     call->parts_begin = clattn__parts_begin(call->map.bytes);
-    call->workspace_bytes =
-        call->splits.bytes > 0 ? call->parts_begin + call->splits.bytes : call->map.bytes;
+    call->workspace_bytes = call->splits.bytes > 0 ? call->parts_begin + call->splits.bytes : call->map.bytes;
     FORWARD_IF_ERROR(check_workspace(call));
     FORWARD_IF_ERROR(clattn__check_overlap(call->operands, CLATTN__BUFFERS, log));
     if ((plan->desc.features & CLATTN_FEATURE_V_IN_K) != 0)

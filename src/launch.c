@@ -23,8 +23,8 @@ clattn_status clattn__launch_kernel(const clattn__launch *launch, clattn__emitte
         const int64_t count = launch->groups - first < most ? launch->groups - first : most;
         *launch->first_group = (cl_int)first;
         *launch->num_groups = (cl_int)count;
-        code = clattn__set_arguments(emitter->cl, instance, launch->buffers, recipe->num_buffers, launch->args,
-                                     recipe->args_bytes);
+        code = clattn__set_arguments(emitter->cl, instance, launch->buffers, recipe->num_buffers,
+                                     launch->args, recipe->args_bytes);
         if (code != CL_SUCCESS) {
             failed = "clSetKernelArg";
             break;

@@ -16,7 +16,8 @@ typedef struct clattn__launch {
     const void *args;
 } clattn__launch;
 
-clattn_status clattn__launch_kernel(const clattn__launch *launch, clattn__emitter *emitter, const char *where);
+clattn_status clattn__launch_kernel(const clattn__launch *launch, clattn__emitter *emitter,
+                                    const char *where);
 
 /* Work-groups of CLATTN__FLAT_WORK_ITEMS for so many work-items. */
 static inline int64_t clattn__flat_groups(int64_t work_items)

@@ -25,8 +25,9 @@ PIECE(parts)
 #define PIECE(name) { "cl/" #name ".cl", clattn__cl_##name, &clattn__cl_##name##_size }
 /* clang-format on */
 
-#define FORWARD_PIECES \
-    PIECE(args), PIECE(convert), PIECE(cache_types), PIECE(bounds), PIECE(address), PIECE(score), PIECE(tiles), PIECE(check)
+#define FORWARD_PIECES                                                                            \
+    PIECE(args), PIECE(convert), PIECE(cache_types), PIECE(bounds), PIECE(address), PIECE(score), \
+        PIECE(tiles), PIECE(check)
 
 static int is_cpu(const clattn__device *device, const char **why)
 {

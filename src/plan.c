@@ -9,8 +9,8 @@
 /* What each operation knows. */
 #define APPEND_ONLY_FEATURES (CLATTN_FEATURE_SLOT_MAPPING | CLATTN_FEATURE_ROPE_TABLES)
 #define FORWARD_FEATURES ((CLATTN_FEATURE_ROPE_TABLES << 1) - 1 - APPEND_ONLY_FEATURES)
-#define APPEND_FEATURES                                                                               \
-    (CLATTN_FEATURE_CU_SEQLENS_Q | CLATTN_FEATURE_Q_LENS | CLATTN_FEATURE_BLOCK_TABLE |               \
+#define APPEND_FEATURES                                                                                \
+    (CLATTN_FEATURE_CU_SEQLENS_Q | CLATTN_FEATURE_Q_LENS | CLATTN_FEATURE_BLOCK_TABLE |                \
      CLATTN_FEATURE_K_SCALE | CLATTN_FEATURE_V_SCALE | CLATTN_FEATURE_V_IN_K | CLATTN_FEATURE_STATUS | \
      APPEND_ONLY_FEATURES)
 #define MERGE_FEATURES \
@@ -95,8 +95,7 @@ static clattn_status check_parts(const clattn__log *log, const char *where, cons
     FORWARD_IF_ERROR(check_needs(log, where, desc, CLATTN_FEATURE_BIAS_HEAD_SCALE, "BIAS_HEAD_SCALE",
                                  has_bias, "CLATTN_FEATURE_BIAS"));
     FORWARD_IF_ERROR(check_needs(log, where, desc, CLATTN_FEATURE_LSE_BASE_2, "LSE_BASE_2",
-                                 has_lse || desc->operation == CLATTN_OPERATION_MERGE,
-                                 "CLATTN_FEATURE_LSE"));
+                                 has_lse || desc->operation == CLATTN_OPERATION_MERGE, "CLATTN_FEATURE_LSE"));
     FORWARD_IF_ERROR(check_needs(log, where, desc, CLATTN_FEATURE_Q_OFFSETS, "Q_OFFSETS",
                                  desc->position_mode == CLATTN_POSITION_EXPLICIT,
                                  "position_mode = CLATTN_POSITION_EXPLICIT"));
@@ -149,8 +148,8 @@ static clattn_status check_storage(const clattn__log *log, const char *where, co
 {
     const int is_paged = (desc->features & CLATTN_FEATURE_BLOCK_TABLE) != 0;
     const int is_forward = desc->operation == CLATTN_OPERATION_FORWARD;
-    FORWARD_IF_ERROR(check_range(log, where, "page_size", desc->page_size, is_paged,
-                                 is_paged ? CLATTN_MAX_LENGTH : 0));
+    FORWARD_IF_ERROR(
+        check_range(log, where, "page_size", desc->page_size, is_paged, is_paged ? CLATTN_MAX_LENGTH : 0));
     RETURN_ERROR_IF(is_paged && (desc->features & CLATTN_FEATURE_CU_SEQLENS_K) != 0, log,
                     CLATTN_INVALID_ARGUMENT,
                     "%s: features = 0x%x has both CLATTN_FEATURE_BLOCK_TABLE and CU_SEQLENS_K; expected one",
@@ -194,8 +193,8 @@ static clattn_status check_operation(const clattn__log *log, const char *where, 
                                  has_rope ? desc->head_dim_qk : 0));
     RETURN_ERROR_IF(desc->rotary_dim % 2 != 0, log, CLATTN_INVALID_ARGUMENT,
                     "%s: rotary_dim = %d; expected an even number", where, (int)desc->rotary_dim);
-    FORWARD_IF_ERROR(check_needs(log, where, desc, CLATTN_FEATURE_ROPE_TABLES, "ROPE_TABLES", has_rope,
-                                 "rope"));
+    FORWARD_IF_ERROR(
+        check_needs(log, where, desc, CLATTN_FEATURE_ROPE_TABLES, "ROPE_TABLES", has_rope, "rope"));
     RETURN_ERROR_IF(!is_forward && (desc->score_mod != NULL || desc->mask_mod != NULL), log,
                     CLATTN_INVALID_ARGUMENT, "%s: %s is set; expected NULL, %s computes no scores", where,
                     desc->score_mod != NULL ? "score_mod" : "mask_mod", operations[desc->operation].name);
@@ -383,8 +382,7 @@ static void describe(clattn_plan *plan, const char *passed_over)
         append(text, capacity, part);
         separator = "; ";
     }
-    snprintf(part, sizeof part,
-             "; q %s, k %s, v %s, o %s; head dims %d/%d compiled as %d/%d; scores %s%s",
+    snprintf(part, sizeof part, "; q %s, k %s, v %s, o %s; head dims %d/%d compiled as %d/%d; scores %s%s",
              clattn__dtype_of(desc->dtype_q)->name, clattn__dtype_of(desc->dtype_k)->name,
              clattn__dtype_of(desc->dtype_v)->name, clattn__dtype_of(desc->dtype_o)->name,
              (int)desc->head_dim_qk, (int)desc->head_dim_v, (int)plan->shape.dim_qk_class,

@@ -8,7 +8,7 @@ struct clattn_plan {
     clattn_context *context; /* retained */
     clattn_plan_desc desc;   /* defaults filled in; the texts are not kept */
     int has_score_mod, has_mask_mod;
-    clattn__kernel_shape shape; /* likewise */
+    clattn__kernel_shape shape;  /* likewise */
     clattn__program *program[2]; /* by phase, the context's; NULL: without it. Other operations: the first */
     char description[1536];
 };

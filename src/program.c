@@ -120,8 +120,7 @@ static void keep_build_log(clattn__program *program, clattn_context *context)
 static clattn_status tile_fails(clattn__program *program, const char *reason)
 {
     snprintf(program->reason, sizeof program->reason, "%s", reason);
-    clattn__say(&program->log, CLATTN_LOG_INFO, "%s, %s: %s", program->path, program->tile.label,
-                reason);
+    clattn__say(&program->log, CLATTN_LOG_INFO, "%s, %s: %s", program->path, program->tile.label, reason);
     return CLATTN_COMPILE_FAILED;
 }
 

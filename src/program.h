@@ -10,8 +10,6 @@
  * and the enqueue; a fifth thread waits for that moment. */
 enum { CLATTN__INSTANCES = 4 };
 
-
-
 /* What every program is built with. */
 #define CLATTN__LANGUAGE_OPTION "-cl-std=CL1.2"
 
@@ -20,8 +18,8 @@ typedef struct clattn__program {
     char key[40];
     clattn__log log; /* the context's, but silent while a cached binary is tried */
     char *options;
-    char *source;    /* the caller's functions and the pieces, with their #line directives */
-    char *build_log; /* of a build that failed, or NULL */
+    char *source;     /* the caller's functions and the pieces, with their #line directives */
+    char *build_log;  /* of a build that failed, or NULL */
     const char *path; /* its name */
     const clattn__recipe *recipe;
     clattn__tile tile;
@@ -36,9 +34,9 @@ typedef struct clattn__program {
     clattn__condition instance_returned;
 } clattn__program;
 
-/* The program of a recipe, tile and shape; `path`: its name for messages: found, awaited, loaded or built; then run once with nothing to
- * do. *out is set when the status is success or COMPILE_FAILED (the tile does not build, or asks too much
- * of the device: `reason` and `build_log` say so, and another tile may do). */
+/* The program of a recipe, tile and shape; `path`: its name for messages: found, awaited, loaded or built;
+ * then run once with nothing to do. *out is set when the status is success or COMPILE_FAILED (the tile does
+ * not build, or asks too much of the device: `reason` and `build_log` say so, and another tile may do). */
 clattn_status clattn__program_get(clattn__program **out, clattn_context *context, const char *path,
                                   const clattn__recipe *recipe, const clattn__tile *tile,
                                   const clattn__kernel_shape *shape);

@@ -1,7 +1,7 @@
 #include "queue_check.h"
 
-clattn_status clattn__check_queue(const clattn_context *context, const char *where, cl_command_queue queue, cl_uint num_wait,
-                                 const cl_event *wait)
+clattn_status clattn__check_queue(const clattn_context *context, const char *where, cl_command_queue queue,
+                                  cl_uint num_wait, const cl_event *wait)
 {
     const clattn__log *log = &context->log;
     cl_context queue_context = NULL;
@@ -14,8 +14,8 @@ clattn_status clattn__check_queue(const clattn_context *context, const char *whe
         log, where, "clGetCommandQueueInfo",
         context->cl.clGetCommandQueueInfo(queue, CL_QUEUE_DEVICE, sizeof queue_device, &queue_device, NULL));
     RETURN_ERROR_IF(queue_context != context->cl_context || queue_device != context->device_id, log,
-                    CLATTN_INVALID_ARGUMENT, "%s: queue belongs to another %s than the plan",
-                    where, queue_context != context->cl_context ? "context" : "device");
+                    CLATTN_INVALID_ARGUMENT, "%s: queue belongs to another %s than the plan", where,
+                    queue_context != context->cl_context ? "context" : "device");
     RETURN_ERROR_IF((num_wait == 0) != (wait == NULL), log, CLATTN_INVALID_ARGUMENT,
                     "%s: num_wait = %u and wait is %s; expected both or none", where, (unsigned)num_wait,
                     wait == NULL ? "NULL" : "set");

@@ -18,7 +18,10 @@ static int64_t fixed_keys(const clattn__program *program)
     return STEPS * (int64_t)program->tile.block_k;
 }
 
-static int is_packed(const clattn_plan *plan) { return (plan->desc.features & CLATTN_FEATURE_CU_SEQLENS_Q) != 0; }
+static int is_packed(const clattn_plan *plan)
+{
+    return (plan->desc.features & CLATTN_FEATURE_CU_SEQLENS_Q) != 0;
+}
 
 static int is_invariant(const clattn_plan *plan)
 {
@@ -27,8 +30,8 @@ static int is_invariant(const clattn_plan *plan)
 
 static int64_t ceil_divide(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-int64_t clattn__query_tiles(const clattn_plan *plan, const clattn__program *program, int64_t batch, int64_t q_len,
-                            int64_t total_q)
+int64_t clattn__query_tiles(const clattn_plan *plan, const clattn__program *program, int64_t batch,
+                            int64_t q_len, int64_t total_q)
 {
     const int is_decode = program == plan->program[CLATTN_PHASE_DECODE];
     const int64_t rows_per_query = is_decode ? plan->desc.heads_q / plan->desc.heads_kv : 1;

@@ -13,8 +13,8 @@ typedef struct clattn__splits {
 
 /* Query tiles of a head (a KV head for decode kernels): of each sequence, or of all together if they are
  * packed. */
-int64_t clattn__query_tiles(const clattn_plan *plan, const clattn__program *program, int64_t batch, int64_t q_len,
-                            int64_t total_q);
+int64_t clattn__query_tiles(const clattn_plan *plan, const clattn__program *program, int64_t batch,
+                            int64_t q_len, int64_t total_q);
 
 /* Of a call with these lengths. */
 clattn__splits clattn__splits_of(const clattn_plan *plan, int64_t batch, int64_t q_len, int64_t total_q,

@@ -13,7 +13,7 @@ typedef struct clattn__kernel_shape {
     int32_t v_in_k;
     int32_t has_status;
     int32_t heads_per_kv; /* tells decode tiles how many rows a call has at least; compiled nowhere */
-    const char *score_mod, *mask_mod;  /* the caller's texts, valid while a plan is made; or NULL */
+    const char *score_mod, *mask_mod; /* the caller's texts, valid while a plan is made; or NULL */
 } clattn__kernel_shape;
 
 /* One way to cut the work. */
@@ -24,9 +24,9 @@ typedef struct clattn__tile {
     int32_t map_rows;   /* scores of an entry of the tile map; divide block_q and block_k */
     int32_t map_keys;
     int32_t groups_per_unit; /* decode: work-groups that a compute unit runs at a time; splits aim at it */
-    uint64_t local_bytes; /* estimate; the built kernel is asked again */
-    char options[256];    /* the path's own -D options */
-    char label[64];       /* for clattn_plan_describe: "128x64, 8x16 work-items, separate buffers" */
+    uint64_t local_bytes;    /* estimate; the built kernel is asked again */
+    char options[256];       /* the path's own -D options */
+    char label[64];          /* for clattn_plan_describe: "128x64, 8x16 work-items, separate buffers" */
 } clattn__tile;
 
 /* The compiled head dims: 32, 64, 96, 128, then steps of 64 up to 576. */
