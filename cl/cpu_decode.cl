@@ -31,9 +31,6 @@
 #ifndef HEAD_DIM_V
 #define HEAD_DIM_V 64
 #endif
-#ifndef V_IN_K // 1: V is the first columns of K
-#define V_IN_K 0
-#endif
 
 #define KEYS_AT_ONCE 4 // keys whose products with a group run side by side
 #define ROW_PADDING 16 // keeps rows out of each other's cache sets
@@ -77,8 +74,8 @@ typedef struct decode_place {
     sequence seq;
     key_rows k;
     key_rows v;
-    key_rows k_scale;
-    key_rows v_scale;
+    key_scales k_scales;
+    key_scales v_scales;
 } decode_place;
 
 // A block of keys. Those that some row may see are one range by position; masks leave holes, whose V must not be
@@ -242,10 +239,10 @@ PACKER(pack_k, k_t, K_TYPE)
 PACKER(pack_v, v_t, V_TYPE)
 
 // What the call multiplies each key's row by.
-INLINE void load_scales(float *scales, const __global float *from, const key_rows *rows, const key_block *block)
+INLINE void load_scales(float *scales, const key_scales *from, const key_block *block)
 {
     for (int j = 0; j < block->count; j++)
-        scales[j] = from[row_of_key(rows, block->first + j)];
+        scales[j] = scale_of_key(from, block->first + j);
     for (int j = block->count; j % VECTOR_WIDTH != 0; j++)
         scales[j] = 0.0f;
 }
@@ -531,7 +528,7 @@ INLINE void weigh_block(decode_rows *rows, key_block *block, const decode_place 
         key_range seen = keys_of_row(query, at->seq.kv_len, at->seq.band_begin, at->seq.band_end);
         seen.begin = max(seen.begin - block->first, 0);
         seen.end = min(seen.end - block->first, count);
-        if (IS_SCALED(K_TYPE) && has(a, FEATURE_K_SCALE))
+        if (IS_SCALED(K_TYPE) && at->k_scales.is_given)
             FOR_EACH_VECTOR(j, count)
                 VECTOR_AT(scores, j) = VECTOR_AT(scores, j) * VECTOR_AT(block->k_scale, j);
 #if SCORE_FULL
@@ -553,7 +550,7 @@ INLINE void weigh_block(decode_rows *rows, key_block *block, const decode_place 
                 VECTOR_AT(is_live, j) =
                     VECTOR_AT(scores, j) != (float_v)(-INFINITY) ? (float_v)(1.0f) : VECTOR_AT(is_live, j);
         softmax_row(rows, r, count);
-        if (IS_SCALED(V_TYPE) && has(a, FEATURE_V_SCALE))
+        if (IS_SCALED(V_TYPE) && at->v_scales.is_given)
             FOR_EACH_VECTOR(j, count)
                 VECTOR_AT(scores, j) = VECTOR_AT(scores, j) * VECTOR_AT(block->v_scale, j);
     }
@@ -628,8 +625,8 @@ void decode_tile(int group, const attention_buffers *in, const attention_args *a
     at.seq = sequence_of(place.batch, in, a);
     at.k = rows_of_keys(&a->k, place.batch, place.head, &at.seq, in, a);
     at.v = rows_of_keys(&a->v, place.batch, place.head, &at.seq, in, a);
-    at.k_scale = rows_of_keys(&a->k_scale, place.batch, place.head, &at.seq, in, a);
-    at.v_scale = rows_of_keys(&a->v_scale, place.batch, place.head, &at.seq, in, a);
+    at.k_scales = scales_of_k(place.batch, place.head, &at.seq, in, a);
+    at.v_scales = scales_of_v(place.batch, place.head, &at.seq, in, a);
 
     const long first_row = (long)place.q_tile * BLOCK_Q;
     rows.first_query = (int)(first_row / a->heads_per_kv);
@@ -653,10 +650,10 @@ void decode_tile(int group, const attention_buffers *in, const attention_args *a
         if (!block_is_needed(&rows, &block, &at))
             continue;
 #endif
-        if (IS_SCALED(K_TYPE) && has(a, FEATURE_K_SCALE))
-            load_scales(block.k_scale, in->k_scale, &at.k_scale, &block);
-        if (IS_SCALED(V_TYPE) && has(a, FEATURE_V_SCALE))
-            load_scales(block.v_scale, in->v_scale, &at.v_scale, &block);
+        if (IS_SCALED(K_TYPE) && at.k_scales.is_given)
+            load_scales(block.k_scale, &at.k_scales, &block);
+        if (IS_SCALED(V_TYPE) && at.v_scales.is_given)
+            load_scales(block.v_scale, &at.v_scales, &block);
         score_block(&rows, scratch, &block, &at);
         weigh_block(&rows, &block, &at);
         add_block(&rows, scratch, &block, &at);

@@ -113,8 +113,8 @@ int clattn__tile_cpu_decode(clattn__tile *out, const clattn__device *device,
     snprintf(out->options, sizeof out->options,
              "-DDECODE=1 -DVECTOR_WIDTH=%d -DSCORE_T=float%d -DSCORE_INT_T=int%d -DLARGEST_GROUP=%d "
              "-DVALUE_VECTORS=%d -DBLOCK_Q=%d -DBLOCK_K=%d",
-             group->vector_width, group->vector_width, group->vector_width, group->rows,
-             group->value_vectors, out->block_q, out->block_k);
+             group->vector_width, group->vector_width, group->vector_width, group->rows, group->value_vectors,
+             out->block_q, out->block_k);
     snprintf(out->label, sizeof out->label, "%dx%d, groups of %d rows, %d lanes", out->block_q, out->block_k,
              group->rows, group->vector_width);
     return 1;
