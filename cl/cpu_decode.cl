@@ -22,9 +22,6 @@
 #ifndef VALUE_VECTORS // vectors of O side by side; LARGEST_GROUP times as many accumulators
 #define VALUE_VECTORS 4
 #endif
-#ifndef VALUE_STEP // keys whose V rows are walked at a time where O's row is wider than its accumulators
-#define VALUE_STEP 16
-#endif
 #ifndef HEAD_DIM_QK // the largest head dims this program can serve, multiples of 32
 #define HEAD_DIM_QK 64
 #endif
@@ -32,12 +29,14 @@
 #define HEAD_DIM_V 64
 #endif
 
+#define MOST_ROWS 4    // of a group
 #define KEYS_AT_ONCE 4 // keys whose products with a group run side by side
 #define ROW_PADDING 16 // keeps rows out of each other's cache sets
 #define VALUE_COLUMNS (VALUE_VECTORS * VECTOR_WIDTH)
 #define Q_STRIDE (HEAD_DIM_QK + ROW_PADDING)
 #define O_STRIDE ((HEAD_DIM_V + VALUE_COLUMNS - 1) / VALUE_COLUMNS * VALUE_COLUMNS + ROW_PADDING)
 #define STRIDE (Q_STRIDE > O_STRIDE ? Q_STRIDE : O_STRIDE) // of K and V in scratch
+#define K_STEP (IS_BLOCK(K_TYPE) && BLOCK_ELEMENTS > VECTOR_WIDTH ? BLOCK_ELEMENTS : VECTOR_WIDTH) // columns
 #define ALIGNED __attribute__((aligned(64)))
 
 // Loads of VECTOR_WIDTH elements of a row, where there are such.
@@ -83,6 +82,7 @@ typedef struct decode_place {
 typedef struct key_block {
     int first;
     int count;
+    int end; // of the whole split
     float k_scale[BLOCK_K] ALIGNED;
     float v_scale[BLOCK_K] ALIGNED;
     int num_live;
@@ -215,15 +215,38 @@ INLINE float sum_of_lanes(float_v v) { return v; }
 
 // ---- Between global memory and scratch ------------------------------------------------------------------------
 
+// Keys of the next block are asked for while those of this one are worked on: so reading goes on during the rest.
+#ifdef __has_builtin
+#if __has_builtin(__builtin_prefetch)
+#define FETCH_LINE(p) __builtin_prefetch((const void *)(size_t)(p), 0, 2)
+#endif
+#endif
+#ifndef FETCH_LINE
+#define FETCH_LINE(p)
+#endif
+
+#define LINE_BYTES 64
+#define UNITS(type, columns) ((columns) / (IS_BLOCK(type) ? BLOCK_ELEMENTS : 1))
+
+// All or some of a row; a constant number of bytes.
+INLINE void fetch(const __global void *first, const int bytes)
+{
+    UNROLL for (int i = 0; i < bytes; i += LINE_BYTES)
+        FETCH_LINE((const __global char *)first + i);
+}
+
 // Rows of a block as floats, with zeros up to a column that is a multiple of `columns_step`, and up to a multiple
 // of VECTOR_WIDTH rows, so that what fills up a product is no slow (denormal) number.
-#define PACKER(name, unit, type)                                                                          \
+#define PACKER(name, unit, type, dims)                                                                        \
     INLINE void name(float *to, const __global unit *from, const key_rows *rows, const key_block *block,  \
                      int columns, int columns_step)                                                       \
     {                                                                                                     \
         for (int j = 0; j < block->count; j++, to += STRIDE) {                                            \
             const long row = row_of_key(rows, block->first + j);                                          \
             int c = 0;                                                                                    \
+            if (block->first + j + BLOCK_K < block->end)                                                  \
+                fetch(from + row_of_key(rows, block->first + j + BLOCK_K),                                \
+                      UNITS(type, dims) * (int)sizeof(unit));                                             \
             for (; c + 16 <= columns; c += 16)                                                            \
                 vstore16(ROW16(type)(from, row, c), 0, to + c);                                           \
             for (; c < columns; c++)                                                                      \
@@ -235,8 +258,8 @@ INLINE float sum_of_lanes(float_v v) { return v; }
             for (int c = 0; c < STRIDE; c++)                                                              \
                 to[c] = 0.0f;                                                                             \
     }
-PACKER(pack_k, k_t, K_TYPE)
-PACKER(pack_v, v_t, V_TYPE)
+PACKER(pack_k, k_t, K_TYPE, HEAD_DIM_QK)
+PACKER(pack_v, v_t, V_TYPE, HEAD_DIM_V)
 
 // What the call multiplies each key's row by.
 INLINE void load_scales(float *scales, const key_scales *from, const key_block *block)
@@ -308,75 +331,96 @@ INLINE void store_rows(const decode_rows *rows, const decode_place *at)
 
 // ---- The products ---------------------------------------------------------------------------------------------
 
-// S = Q K^T of a group of `num_rows` rows. Constants: num_rows, and packed where it is
-// 0: K comes from memory.
-INLINE void score_group(float (*scores)[BLOCK_K], float (*q)[Q_STRIDE], const int num_rows,
-                        const float *packed, const key_block *block, int columns,
-                        const decode_place *at)
+// A loop of count <= most, both constants: compilers unroll it before they know that a parameter is one.
+#define FOR_FEW(i, most, count)             \
+    UNROLL for (int i = 0; i < (most); i++) \
+        if (i < (count))
+
+// Where neighbouring keys are; those behind the last one repeat it.
+INLINE void find_rows(long row[KEYS_AT_ONCE], const key_rows *rows, int key, int last)
+{
+    row[0] = row_of_key(rows, min(key, last));
+    UNROLL for (int i = 1; i < KEYS_AT_ONCE; i++)
+        row[i] = PAGE_SIZE > 0 ? row_of_key(rows, min(key + i, last))
+                               : row[i - 1] + (key + i <= last ? rows->token : 0);
+}
+
+// S = Q K^T of a group of num_rows rows. Constants: num_rows, and packed where it is 0: K comes from memory.
+INLINE void score_group(float (*scores)[BLOCK_K], float (*q)[Q_STRIDE], const int num_rows, const float *packed,
+                        const key_block *block, int columns, const decode_place *at)
 {
     const int tile_keys = VECTOR_WIDTH / num_rows;
-    const int step = tile_keys < KEYS_AT_ONCE ? tile_keys : KEYS_AT_ONCE;
-    for (int j = 0; j < block->count; j += tile_keys) {
+    const int num_keys = tile_keys < KEYS_AT_ONCE ? tile_keys : KEYS_AT_ONCE;
+    const int step = packed != 0 ? VECTOR_WIDTH : K_STEP;
+    for (int tile = 0; tile < block->count; tile += tile_keys) {
         float_v sums[VECTOR_WIDTH]; // [row][key]
         UNROLL for (int n = 0; n < VECTOR_WIDTH; n++)
             sums[n] = 0.0f;
-        UNROLL for (int first = 0; first < tile_keys; first += step) {
+        UNROLL for (int first = 0; first < VECTOR_WIDTH; first += KEYS_AT_ONCE) {
+            const int key = block->first + tile + first;
             long row[KEYS_AT_ONCE];
-            UNROLL for (int i = 0; i < step; i++)
-                row[i] = packed != 0 ? (long)(j + first + i) * STRIDE
-                                     : row_of_key(&at->k, block->first + min(j + first + i, block->count - 1));
-            for (int c = 0; c < columns; c += VECTOR_WIDTH)
-                UNROLL for (int i = 0; i < step; i++) {
-                    float_v k;
+            if (first >= tile_keys)
+                break;
+            if (packed == 0 && key + BLOCK_K < block->end) {
+                find_rows(row, &at->k, key + BLOCK_K, block->end - 1);
+                FOR_FEW(i, KEYS_AT_ONCE, num_keys)
+                    fetch(at->in->k + row[i], UNITS(K_TYPE, HEAD_DIM_QK) * (int)sizeof(k_t));
+            }
+            if (packed == 0)
+                find_rows(row, &at->k, key, block->first + block->count - 1);
+            for (int c = 0; c < columns; c += step)
+                FOR_FEW(part, K_STEP / VECTOR_WIDTH, step / VECTOR_WIDTH) {
+                    const int column = c + part * VECTOR_WIDTH;
+                    FOR_FEW(i, KEYS_AT_ONCE, num_keys) {
+                        float_v k;
 #if CAN_BE_DIRECT
-                    if (packed == 0)
-                        k = ROW_VECTOR(K_TYPE)(at->in->k, row[i], c);
-                    else
+                        if (packed == 0)
+                            k = ROW_VECTOR(K_TYPE)(at->in->k, row[i], column);
+                        else
 #endif
-                        k = *(const float_v *)(packed + row[i] + c);
-                    UNROLL for (int r = 0; r < num_rows; r++)
-                        sums[r * tile_keys + first + i] += k * *(const float_v *)(q[r] + c);
+                            k = *(const float_v *)(packed + (tile + first + i) * STRIDE + column);
+                        FOR_FEW(r, MOST_ROWS, num_rows)
+                            sums[r * tile_keys + first + i] += k * *(const float_v *)(q[r] + column);
+                    }
                 }
         }
-        store_scores(scores, j, num_rows, sum_lanes(sums));
+        store_scores(scores, tile, num_rows, sum_lanes(sums));
     }
 }
 
-// O = O * rescale + P V of a group. A product of several keys is summed up on its own before it joins O, so that
-// rounding errors grow with the number of such steps, not of keys.
+// O = O * rescale + P V of a group. A block's product is summed up on its own before it joins O, so that rounding
+// errors grow with the number of blocks, not of keys.
 INLINE void add_group(float (*o)[O_STRIDE], float (*weights)[BLOCK_K], const float *rescale, const int num_rows,
-                      const float *packed, const key_block *block, int columns,
-                      const decode_place *at)
+                      const float *packed, const key_block *block, int columns, const decode_place *at)
 {
-    const int step = packed != 0 ? BLOCK_K : VALUE_STEP;
-    for (int first = 0; first < block->num_live; first += step) {
-        const int end = min(first + step, block->num_live);
-        for (int c = 0; c < columns; c += VALUE_COLUMNS) {
-            float_v sums[4][VALUE_VECTORS];
-            UNROLL for (int r = 0; r < num_rows; r++)
-                UNROLL for (int v = 0; v < VALUE_VECTORS; v++)
-                    sums[r][v] = 0.0f;
-            for (int n = first; n < end; n++) {
-                const int j = SCORE_FULL ? block->live[n] : n;
-                const long row = packed != 0 ? (long)j * STRIDE : row_of_key(&at->v, block->first + j);
-                UNROLL for (int v = 0; v < VALUE_VECTORS; v++) {
-                    float_v x;
+    for (int c = 0; c < columns; c += VALUE_COLUMNS) {
+        float_v sums[MOST_ROWS][VALUE_VECTORS];
+        UNROLL for (int r = 0; r < MOST_ROWS; r++)
+            UNROLL for (int v = 0; v < VALUE_VECTORS; v++)
+                sums[r][v] = 0.0f;
+        for (int n = 0; n < block->num_live; n++) {
+            const int j = SCORE_FULL ? block->live[n] : n;
+            const long row = packed != 0 ? 0 : row_of_key(&at->v, block->first + j);
+            if (packed == 0 && block->first + j + BLOCK_K < block->end)
+                fetch(at->in->v + row_of_key(&at->v, block->first + j + BLOCK_K) + UNITS(V_TYPE, c),
+                      UNITS(V_TYPE, VALUE_COLUMNS) * (int)sizeof(v_t));
+            UNROLL for (int v = 0; v < VALUE_VECTORS; v++) {
+                const int column = c + v * VECTOR_WIDTH;
+                float_v x;
 #if CAN_BE_DIRECT
-                    if (packed == 0)
-                        x = ROW_VECTOR(V_TYPE)(at->in->v, row, c + v * VECTOR_WIDTH);
-                    else
+                if (packed == 0)
+                    x = ROW_VECTOR(V_TYPE)(at->in->v, row, column);
+                else
 #endif
-                        x = *(const float_v *)(packed + row + c + v * VECTOR_WIDTH);
-                    UNROLL for (int r = 0; r < num_rows; r++)
-                        sums[r][v] += weights[r][j] * x;
-                }
+                    x = *(const float_v *)(packed + j * STRIDE + column);
+                FOR_FEW(r, MOST_ROWS, num_rows)
+                    sums[r][v] += weights[r][j] * x;
             }
-            UNROLL for (int r = 0; r < num_rows; r++) {
-                float_v *const to = (float_v *)(o[r] + c);
-                const float factor = first == 0 ? rescale[r] : 1.0f;
-                UNROLL for (int v = 0; v < VALUE_VECTORS; v++)
-                    to[v] = to[v] * factor + sums[r][v];
-            }
+        }
+        FOR_FEW(r, MOST_ROWS, num_rows) {
+            float_v *const to = (float_v *)(o[r] + c);
+            UNROLL for (int v = 0; v < VALUE_VECTORS; v++)
+                to[v] = to[v] * rescale[r] + sums[r][v];
         }
     }
 }
@@ -644,6 +688,7 @@ void decode_tile(int group, const attention_buffers *in, const attention_args *a
     //     P = exp(S - m');   l = l exp(m - m') + rowsum(P)
     //     O = O exp(m - m') + P V
     // O = O / l;   lse = m + ln(l)
+    block.end = keys.end;
     for (block.first = keys.begin; block.first < keys.end; block.first += BLOCK_K) {
         block.count = min(BLOCK_K, keys.end - block.first);
 #if SCORE_FULL
