@@ -24,7 +24,7 @@ enum {
 /* Kernels of append programs; merge and convert have one. */
 enum { CLATTN__APPEND_ROWS, CLATTN__APPEND_LENGTHS };
 
-enum { CLATTN__MAX_PIECES = 12 };
+enum { CLATTN__MAX_PIECES = 16 };
 
 /* Programs of a forward plan; other operations have the first alone. */
 enum {
@@ -38,6 +38,7 @@ enum {
 typedef struct clattn__recipe {
     int (*tile)(clattn__tile *out, const clattn__device *device, const clattn__kernel_shape *shape,
                 int index);
+    int is_decode;                       /* rows are pairs of query and head, and keys are split */
     const char *kernel[CLATTN__KERNELS]; /* NULL: no such kernel */
     int num_buffers;                     /* the arguments of every kernel: these, then a struct of */
     size_t args_bytes;
