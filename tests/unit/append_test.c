@@ -11,7 +11,7 @@
 #include <string.h>
 #include <tensor_convert.h>
 
-#define WHERE "clattn_enqueue_kv_append: "
+#include <fakedev.h>
 
 static log_record log_ = LOG_RECORD_INIT;
 static clattn_context *context;
@@ -604,19 +604,198 @@ static void test_random_cases(void **state)
             for (int n = 0; n < 8; n++)
                 random_bits(&random);
             case_open(&c, &random, &models[model]);
-            print_message("%s", "");
             run_case(&c);
             case_close(&c);
         }
 }
 
+/* ---- Packed rows that make no sense ---- */
+
+/* Whatever cu_seqlens hold, nothing outside is touched, and it is noted. */
+static void test_senseless_sequences(void **state)
+{
+    static const int32_t senseless[][4] = {{0, 3, 2, 5},        {-4, 2, 3, 5},         {0, 2, 90, 5},
+                                           {5, 4, 1, 0},        {0, INT32_MAX, -1, 2}, {INT32_MIN, 0, 0, 5},
+                                           {0, 0, INT32_MIN, 5}};
+    (void)state;
+    for (size_t i = 0; i < sizeof senseless / sizeof *senseless; i++) {
+        uint32_t random = 4711;
+        append_case c;
+        do { /* one with three packed sequences and status words */
+            if (random != 4711)
+                case_close(&c);
+            random_bits(&random);
+            case_open(&c, &random, &models[1]);
+        } while (!(c.packed && c.batch == 3 && c.status && c.new_len >= 2 && !c.has_q_lens && c.gives_lens));
+        memcpy(c.cu_seqlens.host, senseless[i], sizeof senseless[i]);
+        int_list_send(&c.cu_seqlens);
+        clattn_append_args args = args_of(&c);
+        const clattn_plan_desc desc = desc_of(&c);
+        clattn_plan *plan = plan_with(context, &desc);
+        assert_int_equal(clattn_enqueue_kv_append(plan, device.queue, &args, 0, NULL, NULL), CLATTN_SUCCESS);
+        int_list_receive(&c.words);
+        assert_true(c.words.host[1] > 0);
+        /* Guards around the cache's rows. */
+        outcome rows = outcome_of(&c.k);
+        for (int64_t p = 0; p < c.k.size[0]; p++)
+            for (int64_t h = 0; h < c.k.size[1]; h++)
+                for (int64_t t = 0; t < c.k.size[2]; t++)
+                    row_is_checked(&rows, &c.k, p, h, t);
+        outcome_close(&rows, &c.k, "k");
+        clattn_plan_release(plan);
+        case_close(&c);
+    }
+}
+
+/* ---- Append and attention in one call ---- */
+
+enum { TOKENS = 3, PLACES = 12, DIM = 32 };
+
+typedef struct both {
+    clattn_plan *append, *forward;
+    clattn_append_args append_args;
+    clattn_forward_args args;
+    strided k_new, v_new, q, k, v, o;
+    int_list lens;
+} both;
+
+static void both_open(both *b, uint32_t seed)
+{
+    clattn_plan_desc desc = CLATTN_PLAN_DESC_INIT;
+    desc.heads_q = desc.heads_kv = 2;
+    desc.head_dim_qk = DIM;
+    desc.operation = CLATTN_OPERATION_KV_APPEND;
+    desc.rope = CLATTN_ROPE_NEOX;
+    memset(b, 0, sizeof *b);
+    b->append = plan_with(context, &desc);
+    desc.operation = CLATTN_OPERATION_FORWARD;
+    desc.rope = CLATTN_ROPE_NONE;
+    desc.features = CLATTN_FEATURE_KV_LENS | CLATTN_FEATURE_CAUSAL;
+    b->forward = plan_with(context, &desc);
+    b->k_new = strided_new(CLATTN_DTYPE_F32, 2, 2, TOKENS, DIM, DENSE);
+    b->v_new = strided_new(CLATTN_DTYPE_F32, 2, 2, TOKENS, DIM, DENSE);
+    b->q = strided_new(CLATTN_DTYPE_F32, 2, 2, TOKENS, DIM, DENSE);
+    b->k = strided_new(CLATTN_DTYPE_F32, 2, 2, PLACES, DIM, TOKEN_MAJOR);
+    b->v = strided_new(CLATTN_DTYPE_F32, 2, 2, PLACES, DIM, TOKEN_MAJOR);
+    b->o = strided_new(CLATTN_DTYPE_F32, 2, 2, TOKENS, DIM, DENSE);
+    b->lens = int_list_new(2);
+    b->lens.host[0] = 4;
+    b->lens.host[1] = 0;
+    strided *const tensors[] = {&b->k_new, &b->v_new, &b->q, &b->k, &b->v, &b->o};
+    for (int i = 0; i < 6; i++) {
+        strided_fill(tensors[i], &seed);
+        strided_send(tensors[i]);
+    }
+    int_list_send(&b->lens);
+    b->append_args = (clattn_append_args)CLATTN_APPEND_ARGS_INIT;
+    b->append_args.k_new = strided_argument(&b->k_new);
+    b->append_args.v_new = strided_argument(&b->v_new);
+    b->append_args.k = strided_argument(&b->k);
+    b->append_args.v = strided_argument(&b->v);
+    b->append_args.q = b->append_args.q_out = strided_argument(&b->q);
+    b->append_args.kv_lens = b->append_args.kv_lens_out = int_list_argument(&b->lens, 1, 0);
+    b->append_args.batch = 2;
+    b->append_args.new_len = TOKENS;
+    b->append_args.kv_len = PLACES;
+    b->args = (clattn_forward_args)CLATTN_FORWARD_ARGS_INIT;
+    b->args.q = b->append_args.q;
+    b->args.k = b->append_args.k;
+    b->args.v = b->append_args.v;
+    b->args.o = strided_argument(&b->o);
+    b->args.kv_lens = b->append_args.kv_lens;
+    b->args.batch = 2;
+    b->args.q_len = TOKENS;
+    b->args.kv_len = PLACES;
+}
+
+static void both_close(both *b)
+{
+    strided *const tensors[] = {&b->k_new, &b->v_new, &b->q, &b->k, &b->v, &b->o};
+    for (int i = 0; i < 6; i++)
+        strided_release(tensors[i]);
+    int_list_release(&b->lens);
+    clattn_plan_release(b->append);
+    clattn_plan_release(b->forward);
+}
+
+/* The same bits as two calls, on an out-of-order queue too, and nothing before what the caller waits for. */
+static void test_append_forward(void **state)
+{
+    both apart, together;
+    cl_int code;
+    cl_event event = NULL;
+    (void)state;
+    both_open(&apart, 5);
+    both_open(&together, 5);
+    assert_int_equal(clattn_enqueue_kv_append(apart.append, device.queue, &apart.append_args, 0, NULL, NULL),
+                     CLATTN_SUCCESS);
+    assert_int_equal(clattn_enqueue_forward(apart.forward, device.queue, &apart.args, 0, NULL, &event),
+                     CLATTN_SUCCESS);
+    event_finish(event);
+
+    cl_command_queue queue =
+        clCreateCommandQueue(device.context, device.id, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, &code);
+    assert_int_equal(code, CL_SUCCESS);
+    cl_event gate = clCreateUserEvent(device.context, &code);
+    assert_int_equal(clattn_enqueue_append_forward(together.append, &together.append_args, together.forward,
+                                                   &together.args, queue, 1, &gate, &event),
+                     CLATTN_SUCCESS);
+    assert_false(event_is_complete(event));
+    clSetUserEventStatus(gate, CL_COMPLETE);
+    event_finish(event);
+    clReleaseEvent(gate);
+    clReleaseCommandQueue(queue);
+
+    unsigned char *const o[] = {strided_receive(&apart.o), strided_receive(&together.o)};
+    unsigned char *const k[] = {strided_receive(&apart.k), strided_receive(&together.k)};
+    assert_memory_equal(o[0], o[1], apart.o.bytes);
+    assert_memory_equal(k[0], k[1], apart.k.bytes);
+    assert_memory_not_equal(o[0], apart.o.host, apart.o.bytes);
+    int_list_receive(&together.lens);
+    assert_int_equal(together.lens.host[0], 4 + TOKENS);
+    assert_int_equal(together.lens.host[1], TOKENS);
+    for (int i = 0; i < 2; i++) {
+        free(o[i]);
+        free(k[i]);
+    }
+    both_close(&apart);
+    both_close(&together);
+}
+
+/* If attention is refused, nothing is appended either. */
+static void test_append_forward_is_one_call(void **state)
+{
+    struct clattn_fakedev_counters counters;
+    both b;
+    (void)state;
+    both_open(&b, 6);
+    b.args.q_len = -1;
+    log_clear(&log_);
+    clattn_fakedev_reset();
+    expect_refusal(&log_,
+                   clattn_enqueue_append_forward(b.append, &b.append_args, b.forward, &b.args, device.queue,
+                                                 0, NULL, NULL),
+                   CLATTN_INVALID_ARGUMENT, "clattn_enqueue_append_forward: q_len = -1");
+    b.args.q_len = TOKENS;
+    b.append_args.new_len = -1;
+    expect_refusal(&log_,
+                   clattn_enqueue_append_forward(b.append, &b.append_args, b.forward, &b.args, device.queue,
+                                                 0, NULL, NULL),
+                   CLATTN_INVALID_ARGUMENT, "clattn_enqueue_append_forward: new_len = -1");
+    clattn_fakedev_counters(&counters);
+    assert_int_equal(counters.launches, 0);
+    both_close(&b);
+}
+
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_cases)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_random_cases), cmocka_unit_test(test_senseless_sequences),
+        cmocka_unit_test(test_append_forward), cmocka_unit_test(test_append_forward_is_one_call)};
     fixture_arguments(argc, argv);
-    (void)WHERE;
-    fixture_open(NULL);
-    clattn_context_options options = options_with(&log_);
+    if (fixture_open(NULL) != 0)
+        return 1;
+    const clattn_context_options options = options_with(&log_);
     context = context_with(&options);
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     clattn_context_release(context);
