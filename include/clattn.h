@@ -535,11 +535,11 @@ CLATTN_API clattn_status clattn_record_forward(clattn_plan *plan, void *command_
  * V_SCALE, V_IN_K (then there are no v, v_new and v_scale), STATUS.
  *
  * Where token t of entry b goes:
- * - without SLOT_MAPPING: to place p = kv_lens[b] + t of the entry's cache; with pages, to token p %
- * page_size of page block_table[b, p / page_size];
- * - with SLOT_MAPPING: to place s = slot_mapping[b, t] of the entry's cache; with pages, to token s %
- * page_size of page s / page_size, whosever that is (there is no block_table then, and max_blocks is 0). A
- * negative slot: the token is left out.
+ * - without SLOT_MAPPING: to place p = kv_lens[b] + t of the entry's cache; with pages, to token
+ *   p % page_size of page block_table[b, p / page_size];
+ * - with SLOT_MAPPING: to place s = slot_mapping[b, t] of the entry's cache; with pages, to token
+ *   s % page_size of page s / page_size, whosever that is (there is no block_table then, and max_blocks
+ *   is 0). A negative slot: the token is left out.
  *
  * Tokens without a place (at or beyond kv_len, or on a page outside the pool) are dropped and noted in
  * status_words; nothing outside the cache is written. Several tokens must not share a place. kv_lens is
