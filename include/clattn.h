@@ -552,7 +552,7 @@ CLATTN_API clattn_status clattn_record_forward(clattn_plan *plan, void *command_
  * - Types of blocks: as ggml's reference quantisers (round half away from zero in Q8_0; the others
  *   truncate x / d + 8.5 and the like). IQ4_NL: the number of largest magnitude is given the entry -127, the
  *   others the entries nearest to them, then d is the one with the least squared error for these.
- * A scale whose inverse is beyond float32's range counts as 0, and gives zeros.
+ * A scale whose inverse is beyond float32's range counts as 0.
  * NaN and inf in types of blocks and I8 give values of that block or row without meaning. */
 typedef struct clattn_append_args {
     uint32_t struct_size;
