@@ -4,6 +4,9 @@
 #ifndef PAGE_SIZE // tokens of a page of k and v; 0: no pages
 #define PAGE_SIZE 0
 #endif
+#ifndef V_IN_K // 1: v is the first columns of k
+#define V_IN_K 0
+#endif
 #ifndef BLOCK_Q // rows of a work-group
 #define BLOCK_Q 64
 #endif
@@ -147,6 +150,35 @@ static inline long row_of_key(const key_rows *rows, int key)
 #endif
 }
 
+// What the keys of one head are multiplied by: a number of the call's for each, or 1.
+typedef struct key_scales {
+    const __global float *numbers;
+    key_rows rows;
+    int is_given;
+} key_scales;
+
+static inline float scale_of_key(const key_scales *scales, int key)
+{
+    return scales->is_given ? scales->numbers[row_of_key(&scales->rows, key)] : 1.0f;
+}
+
+static inline key_scales scales_of_k(int batch, int head_kv, const sequence *seq, const attention_buffers *in,
+                                     const attention_args *a)
+{
+    const key_scales scales = {in->k_scale, rows_of_keys(&a->k_scale, batch, head_kv, seq, in, a),
+                               has(a, FEATURE_K_SCALE)};
+    return scales;
+}
+
+// V inside K has K's.
+static inline key_scales scales_of_v(int batch, int head_kv, const sequence *seq, const attention_buffers *in,
+                                     const attention_args *a)
+{
+    const key_scales scales = {in->v_scale, rows_of_keys(&a->v_scale, batch, head_kv, seq, in, a),
+                               has(a, V_IN_K ? FEATURE_K_SCALE : FEATURE_V_SCALE)};
+    return scales;
+}
+
 // ---- Work-groups ----------------------------------------------------------------------------------------
 
 // What a work-group works on. Tiles of a head are neighbours, so that the groups running at one time share K
@@ -216,8 +248,9 @@ static inline key_range keys_of_split(key_range seen, int split, int block_k, co
     return keys;
 }
 
-// What a split gives, if there are several: o and lse of its own keys in the workspace, in float32 and natural
-// units; cl/merge.cl combines them. The number of the place of a row and head.
+// What a split gives, if there are several: in the workspace, in float32, its normalised o and its state: the
+// largest score, in their unit, and the sum of exp(score - largest), 0 without keys. combine.cl makes one of
+// them. The number of the place of a row and head:
 static inline long part_place(int batch, int query, int head, int split, const sequence *seq,
                               const attention_args *a)
 {
@@ -230,8 +263,8 @@ static inline __global float *part_o(__global uchar *workspace, long place, cons
     return (__global float *)workspace + a->parts + place * a->head_dim_v;
 }
 
-static inline __global float *part_lse(__global uchar *workspace, long place, const attention_args *a)
+static inline __global float *part_state(__global uchar *workspace, long place, const attention_args *a)
 {
     return (__global float *)workspace + a->parts +
-           a->num_splits * a->part_rows * a->heads_q * a->head_dim_v + place;
+           a->num_splits * a->part_rows * a->heads_q * a->head_dim_v + 2 * place;
 }
