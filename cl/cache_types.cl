@@ -16,6 +16,19 @@ typedef uint2 quad_11;
 typedef uint2 quad_12;
 typedef uint2 quad_13;
 
+static inline float f16_value(ushort bits) { return vload_half(0, (const __private half *)&bits); }
+
+// Likewise in all lanes. (PoCL 3.1, seen 2026-11-30, converts vectors by the processor's own instruction and single
+// numbers by integer code.)
+#define F16_LANES(N)                                                                                      \
+    static inline float##N f16_lanes##N(ushort bits)                                                      \
+    {                                                                                                     \
+        const ushort##N all = bits;                                                                       \
+        return vload_half##N(0, (const __private half *)&all);                                            \
+    }
+F16_LANES(8)
+F16_LANES(16)
+
 // ---- One byte: I8, F8 ------------------------------------------------------------------------------------
 //
 // 8-bit floats become f16, whose conversion is exact on every device, with subnormals, inf and NaN. An E5M2 is
@@ -60,11 +73,13 @@ static inline float row1_7(const __global uchar *p, long row, int column)
     static inline float##N row##N##_6(const __global uchar *p, long row, int column)                      \
     {                                                                                                     \
         const uint##HALF_N pairs = as_uint##HALF_N(convert_ushort##N(vload##N(0, p + row + column)) << (ushort)8); \
-        return f16_values##N(as_ushort##N(f16_of_e4m3_uint##HALF_N(pairs))) * E4M3_SCALE;                 \
+        const uint##HALF_N f16 = f16_of_e4m3_uint##HALF_N(pairs);                                         \
+        return vload_half##N(0, (const __private half *)&f16) * E4M3_SCALE;                               \
     }                                                                                                     \
     static inline float##N row##N##_7(const __global uchar *p, long row, int column)                      \
     {                                                                                                     \
-        return f16_values##N(convert_ushort##N(vload##N(0, p + row + column)) << (ushort)8);              \
+        const ushort##N f16 = convert_ushort##N(vload##N(0, p + row + column)) << (ushort)8;              \
+        return vload_half##N(0, (const __private half *)&f16);                                            \
     }
 BYTE_ROWS(8, 4)
 BYTE_ROWS(16, 8)
@@ -104,11 +119,13 @@ static inline uint2 gather_quad_7(const __global uchar *p, int i, int end) { ret
 static inline float4 unpack_quad_5(uint2 q) { return convert_float4(as_char4(q.x)) * as_float(q.y); }
 static inline float4 unpack_quad_6(uint2 q)
 {
-    return f16_values4(as_ushort4(f16_of_e4m3_uint2(upper_bytes_of(q.x)))) * E4M3_SCALE * as_float(q.y);
+    const uint2 f16 = f16_of_e4m3_uint2(upper_bytes_of(q.x));
+    return vload_half4(0, (const __private half *)&f16) * E4M3_SCALE * as_float(q.y);
 }
 static inline float4 unpack_quad_7(uint2 q)
 {
-    return f16_values4(as_ushort4(upper_bytes_of(q.x))) * as_float(q.y);
+    const uint2 f16 = upper_bytes_of(q.x);
+    return vload_half4(0, (const __private half *)&f16) * as_float(q.y);
 }
 
 // ---- Blocks ----------------------------------------------------------------------------------------------
@@ -224,7 +241,7 @@ BLOCK_CODES(16)
     {                                                                                                     \
         const __global storage_##type *b = p + row + column / BLOCK_ELEMENTS;                             \
         const float##N codes = convert_float##N(codes##N##_##type(b, column % BLOCK_ELEMENTS));           \
-        return ADD_##HAS_M(codes * f16_value(b->d), f16_value(b->m));                                     \
+        return ADD_##HAS_M(codes * f16_lanes##N(b->d), f16_lanes##N(b->m));                                 \
     }
 
 #define BLOCK_TYPE(type, HAS_M)                                                                           \

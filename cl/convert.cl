@@ -79,50 +79,16 @@ typedef STORAGE(V_TYPE) v_t;
 typedef STORAGE(O_TYPE) o_t;
 typedef STORAGE(BIAS_TYPE) bias_t;
 
-// f16 bits to float. vload_half does it on every device, but PoCL 3.1 (2026-11-30) makes ten instructions of it
-// where x86 has one, which clang's own builtin gives.
-#if defined(__F16C__) && defined(__has_builtin)
-#if __has_builtin(__builtin_load_halff)
-#define HAS_F16_INSTRUCTION 1
-#endif
-#endif
-#ifdef HAS_F16_INSTRUCTION
-static inline float f16_value(ushort bits) { return __builtin_load_halff((const __private half *)&bits); }
-#define F16_VALUES(N)                                                                                    \
-    static inline float##N f16_values##N(ushort##N bits)                                                 \
-    {                                                                                                    \
-        float##N values;                                                                                 \
-        _Pragma("unroll") for (int i = 0; i < N; i++)                                                    \
-            values[i] = __builtin_load_halff((const __private half *)&bits + i);                         \
-        return values;                                                                                   \
-    }
-#define LOAD_F16(N, p, i) f16_values##N(vload##N(0, (const __global ushort *)(p) + (i)))
-#else
-static inline float f16_value(ushort bits) { return vload_half(0, (const __private half *)&bits); }
-#define F16_VALUES(N)                                                                                    \
-    static inline float##N f16_values##N(ushort##N bits)                                                 \
-    {                                                                                                    \
-        return vload_half##N(0, (const __private half *)&bits);                                          \
-    }
-#define LOAD_F16(N, p, i) vload_half##N(0, (p) + (i))
-#endif
-F16_VALUES(4)
-F16_VALUES(8)
-F16_VALUES(16)
-
 // load1(p, i): element i as float. load4: elements i .. i+3, at any alignment of the element's own size;
 // load8 likewise, and store4.
 static inline float load1_1(const __global float *p, long i) { return p[i]; }
-static inline float load1_2(const __global half *p, long i)
-{
-    return f16_value(((const __global ushort *)p)[i]);
-}
+static inline float load1_2(const __global half *p, long i) { return vload_half(0, p + i); }
 static inline float load1_3(const __global ushort *p, long i) { return as_float((uint)p[i] << 16); }
 
 static inline float load1_4(const __global uchar *p, long i) { return p[i] != 0 ? 1.0f : 0.0f; }
 
 static inline float4 load4_1(const __global float *p, long i) { return vload4(0, p + i); }
-static inline float4 load4_2(const __global half *p, long i) { return LOAD_F16(4, p, i); }
+static inline float4 load4_2(const __global half *p, long i) { return vload_half4(0, p + i); }
 static inline float4 load4_3(const __global ushort *p, long i)
 {
     return as_float4(convert_uint4(vload4(0, p + i)) << 16);
@@ -134,7 +100,7 @@ static inline float4 load4_4(const __global uchar *p, long i)
 }
 
 static inline float8 load8_1(const __global float *p, long i) { return vload8(0, p + i); }
-static inline float8 load8_2(const __global half *p, long i) { return LOAD_F16(8, p, i); }
+static inline float8 load8_2(const __global half *p, long i) { return vload_half8(0, p + i); }
 static inline float8 load8_3(const __global ushort *p, long i)
 {
     return as_float8(convert_uint8(vload8(0, p + i)) << 16);
@@ -177,7 +143,7 @@ static inline float row1_3(const __global ushort *p, long row, int column) { ret
     }                                                                                                    \
     static inline float##N row##N##_2(const __global half *p, long row, int column)                      \
     {                                                                                                    \
-        return LOAD_F16(N, p, row + column);                                                             \
+        return vload_half##N(0, p + row + column);                                                       \
     }                                                                                                    \
     static inline float##N row##N##_3(const __global ushort *p, long row, int column)                    \
     {                                                                                                    \
@@ -240,7 +206,7 @@ static inline quad_2 gather_quad_2(const __global half *p, int i, int end)
 }
 
 static inline float4 unpack_quad_1(quad_1 q) { return q; }
-static inline float4 unpack_quad_2(quad_2 q) { return f16_values4(as_ushort4(q)); }
+static inline float4 unpack_quad_2(quad_2 q) { return vload_half4(0, (const __private half *)&q); }
 static inline float4 unpack_quad_3(quad_3 q)
 {
     return as_float4((uint4)(q.x << 16, q.x & 0xffff0000u, q.y << 16, q.y & 0xffff0000u));
