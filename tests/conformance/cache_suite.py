@@ -14,8 +14,6 @@ SHAPE = (2, 3, 17, 128)
 MORE_SHAPES = ((1, 1, 300, 64), (1, 2, 5, 576))
 MORE_OF = ("q8_0", "q5_1", "i8")  # these are tried with all sources and shapes, the others with one
 IQ4_NL = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float32)
-
-
 VALUES = ("ordinary", "magnitudes", "quarters", "repeated", "zeros")
 
 
@@ -78,7 +76,7 @@ def run(attention, rng, kind, source, values, shape, scaled):
     stored = whole[..., :width]
     scale = None
     if scaled:
-        scale = np.full(shape[:3], 7, np.float32) if kind == "i8" else rng.uniform(0.1, 2, shape[:3]).astype(np.float32)
+        scale = rng.uniform(0.1, 2, shape[:3]).astype(np.float32)  # I8's is written over
     attention.convert(x, stored, scale)
 
     x = x.astype(np.float32)
