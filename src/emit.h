@@ -63,6 +63,40 @@ enum {
     CLATTN__BUFFERS
 };
 
+/* Likewise of APPEND_BUFFERS (cl/append.cl), and of merge and convert_rows. */
+enum {
+    CLATTN__APPEND_K_NEW,
+    CLATTN__APPEND_V_NEW,
+    CLATTN__APPEND_K,
+    CLATTN__APPEND_V,
+    CLATTN__APPEND_K_SCALE,
+    CLATTN__APPEND_V_SCALE,
+    CLATTN__APPEND_Q,
+    CLATTN__APPEND_Q_OUT,
+    CLATTN__APPEND_KV_LENS,
+    CLATTN__APPEND_KV_LENS_OUT,
+    CLATTN__APPEND_Q_LENS,
+    CLATTN__APPEND_CU_SEQLENS_Q,
+    CLATTN__APPEND_BLOCK_TABLE,
+    CLATTN__APPEND_SLOT_MAPPING,
+    CLATTN__APPEND_POSITIONS,
+    CLATTN__APPEND_ROPE_COS,
+    CLATTN__APPEND_ROPE_SIN,
+    CLATTN__APPEND_STATUS_WORDS,
+    CLATTN__APPEND_BUFFERS
+};
+
+enum {
+    CLATTN__MERGE_O_PARTS,
+    CLATTN__MERGE_LSE_PARTS,
+    CLATTN__MERGE_O,
+    CLATTN__MERGE_LSE,
+    CLATTN__MERGE_SINKS,
+    CLATTN__MERGE_BUFFERS
+};
+
+enum { CLATTN__CONVERT_FROM, CLATTN__CONVERT_TO, CLATTN__CONVERT_SCALE, CLATTN__CONVERT_BUFFERS };
+
 /* The arguments of a kernel: memory, then a struct. On failure *failed names the function. */
 cl_int clattn__set_arguments(const clattn__cl *cl, cl_kernel kernel, const clattn__memory *buffers,
                              int num_buffers, const void *args, size_t args_bytes, const char **failed);

@@ -79,9 +79,7 @@ static clattn_status launch_all(const clattn__forward_call *call, clattn__emitte
                   (uint64_t)args.num_splits * (uint64_t)desc->head_dim_v, buffers, &args);
 }
 
-/* With a workspace of the call's own where one is needed and the caller gave none: the commands keep it alive
- * until they have ended. */
-static clattn_status launch_with_workspace(const clattn__forward_call *call, clattn__emitter *emitter)
+clattn_status clattn__launch_forward(const clattn__forward_call *call, clattn__emitter *emitter)
 {
     const clattn_context *context = call->plan->context;
     cl_mem own = NULL;
@@ -111,7 +109,7 @@ clattn_status clattn_enqueue_forward(clattn_plan *plan, cl_command_queue queue,
     FORWARD_IF_ERROR(clattn__check_queue(context, where, queue, num_wait, wait));
     FORWARD_IF_ERROR(clattn__check_forward(&call, plan, given, where));
     clattn__emitter emitter = clattn__emit_to_queue(&context->cl, queue, num_wait, wait);
-    const clattn_status status = launch_with_workspace(&call, &emitter);
+    const clattn_status status = clattn__launch_forward(&call, &emitter);
     if (status != CLATTN_SUCCESS) {
         clattn__emit_abandon(&emitter);
         return status;
