@@ -86,10 +86,16 @@ static void write_buffer(cl_mem buffer, const void *content, size_t bytes)
                      CL_SUCCESS);
 }
 
-static void subject_open(subject *s, clattn_context *owner, uint32_t features)
+/* `splits` > 0: decode kernels, of whatever path has them. */
+static void subject_open_with(subject *s, clattn_context *owner, uint32_t features, int splits)
 {
-    const clattn_plan_desc desc =
+    clattn_plan_desc desc =
         small_desc(CLATTN_FEATURE_LSE | CLATTN_FEATURE_KV_LENS | CLATTN_FEATURE_MASK | features);
+    if (splits > 0) {
+        desc.phase = CLATTN_PHASE_DECODE;
+        desc.splits = splits;
+        desc.path = CLATTN_PATH_AUTO;
+    }
     clattn_bounds bounds = CLATTN_BOUNDS_INIT;
     size_t bytes = 0;
     s->plan = plan_with(owner, &desc);
@@ -107,6 +113,11 @@ static void subject_open(subject *s, clattn_context *owner, uint32_t features)
     s->call.args.mask.stride[2] = KV_LEN;
     s->call.args.mask.stride[3] = 1;
     s->call.args.workspace.handle = s->workspace;
+}
+
+static void subject_open(subject *s, clattn_context *owner, uint32_t features)
+{
+    subject_open_with(s, owner, features, 0);
 }
 
 static void subject_close(subject *s)
@@ -159,13 +170,13 @@ static float *replayed_outputs(const subject *s, void *buffer)
 }
 
 /* Recorded once, replayed with other tables. */
-static void check_replays(clattn_context *owner, cl_command_queue queue, uint32_t features,
+static void check_replays(clattn_context *owner, cl_command_queue queue, uint32_t features, int splits,
                           uint64_t least_commands)
 {
     enum { STEPS = 4 };
     subject s;
     float *before = NULL;
-    subject_open(&s, owner, features);
+    subject_open_with(&s, owner, features, splits);
     void *buffer = buffer_for(queue);
     const uint64_t kernels = live_kernels();
     clattn_fakedev_reset();
@@ -198,8 +209,17 @@ static void test_replays(void **state)
     (void)state;
     if (create_buffer == NULL)
         skip();
-    check_replays(context, device.queue, 0, 2);
-    check_replays(context, device.queue, CLATTN_FEATURE_CAUSAL, 2);
+    check_replays(context, device.queue, 0, 0, 2);
+    check_replays(context, device.queue, CLATTN_FEATURE_CAUSAL, 0, 2);
+}
+
+/* Splits of the keys and their combination. */
+static void test_replays_of_decode(void **state)
+{
+    (void)state;
+    if (create_buffer == NULL)
+        skip();
+    check_replays(context, device.queue, 0, 3, 2);
 }
 
 /* Many commands, on a queue that keeps no order by itself. */
@@ -215,7 +235,7 @@ static void test_replays_in_pieces(void **state)
     cl_command_queue queue =
         clCreateCommandQueue(device.context, device.id, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, &code);
     assert_int_equal(code, CL_SUCCESS);
-    check_replays(owner, queue, 0, 4);
+    check_replays(owner, queue, 0, 0, 4);
     clReleaseCommandQueue(queue);
     clattn_context_release(owner);
 }
@@ -574,13 +594,10 @@ static int close_all(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_replays),
-        cmocka_unit_test(test_replays_in_pieces),
-        cmocka_unit_test(test_pointers_without_plan),
-        cmocka_unit_test(test_calls_in_a_chain),
-        cmocka_unit_test(test_sync_points),
-        cmocka_unit_test(test_nothing_to_do),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_replays),           cmocka_unit_test(test_replays_of_decode),
+        cmocka_unit_test(test_replays_in_pieces), cmocka_unit_test(test_pointers_without_plan),
+        cmocka_unit_test(test_calls_in_a_chain),  cmocka_unit_test(test_sync_points),
+        cmocka_unit_test(test_nothing_to_do),     cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_devices_without),
     };
     fixture_arguments(argc, argv);
