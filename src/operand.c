@@ -146,6 +146,43 @@ clattn_status clattn__check_operand(clattn__operand *x, const char *where, const
     return check_reach(x, where, context);
 }
 
+static int64_t step_of(const clattn__operand *x, int axis)
+{
+    return x->tensor->stride[axis] * (int64_t)x->element;
+}
+
+/* Of two tensors with the same steps: whether some rows of theirs share a byte, y's first one being
+ * `distance` bytes behind x's. Each step is longer than all that the smaller ones span, so only the two steps
+ * that bring the rows nearest are of interest. */
+static int rows_meet(const clattn__operand *x, const clattn__operand *y, int64_t distance, unsigned done)
+{
+    int next = -1;
+    for (int axis = 0; axis < 3; axis++)
+        if ((done >> axis & 1) == 0 && (x->size[axis] > 1 || y->size[axis] > 1) &&
+            (next < 0 || step_of(x, axis) > step_of(x, next)))
+            next = axis;
+    if (next < 0)
+        return distance < x->size[3] * (int64_t)x->element && -distance < y->size[3] * (int64_t)y->element;
+    const int64_t step = step_of(x, next), below = distance / step - (distance % step < 0);
+    for (int64_t steps = below; steps <= below + 1; steps++)
+        if (steps < x->size[next] && -steps < y->size[next] &&
+            rows_meet(x, y, distance - steps * step, done | 1u << next))
+            return 1;
+    return 0;
+}
+
+/* Rows side by side are apart although their tensors reach over each other: K and V of pages in one pool. */
+static int are_interleaved(const clattn__operand *x, const clattn__operand *y, int64_t distance)
+{
+    for (int axis = 0; axis < 3; axis++)
+        if ((x->size[axis] > 1 || y->size[axis] > 1) &&
+            (step_of(x, axis) != step_of(y, axis) || step_of(x, axis) == 0))
+            return 0;
+    const int has_rows =
+        (x->size[3] == 1 || x->tensor->stride[3] == 1) && (y->size[3] == 1 || y->tensor->stride[3] == 1);
+    return has_rows && rows_are_disjoint(x) && rows_are_disjoint(y) && !rows_meet(x, y, distance, 0);
+}
+
 /* Bytes of one buffer, or addresses. */
 static int overlap(const clattn__operand *x, const clattn__operand *y)
 {
@@ -153,8 +190,9 @@ static int overlap(const clattn__operand *x, const clattn__operand *y)
     if (a->handle == NULL || b->handle == NULL || is_pointer(a) != is_pointer(b) ||
         (!is_pointer(a) && a->handle != b->handle) || x->begin == x->end || y->begin == y->end)
         return 0;
-    return address_of(a) + x->begin < address_of(b) + y->end &&
-           address_of(b) + y->begin < address_of(a) + x->end;
+    const uint64_t begin_x = address_of(a) + x->begin, begin_y = address_of(b) + y->begin;
+    return begin_x < address_of(b) + y->end && begin_y < address_of(a) + x->end &&
+           !are_interleaved(x, y, (int64_t)(begin_y - begin_x));
 }
 
 clattn_status clattn__check_overlap(const clattn__operand *operands, int count, const char *where,
