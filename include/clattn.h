@@ -476,7 +476,7 @@ typedef struct clattn_status_words {
  * - where mask, bias, key tiles or mask_mod take part, these are looked through once, tile by tile, and there
  *   is a byte for each tile, so that tiles that no row may see are never loaded and tiles that every row may
  *   see are not compared. A mask or bias repeated over heads or batch needs less than this says;
- * - with decode kernels, what each split of the keys gave: (head_dim_v + 1) floats for each row, head and
+ * - with decode kernels, what each split of the keys gave: (head_dim_v + 2) floats for each row, head and
  * split.
  *
  * args.workspace: byte_offset on, strides 0; undefined on entry and after the call, and no other call's
