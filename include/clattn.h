@@ -476,7 +476,7 @@ typedef struct clattn_status_words {
  * - where mask, bias, key tiles or mask_mod take part, these are looked through once, tile by tile, and there
  *   is a byte for each tile, so that tiles that no row may see are never loaded and tiles that every row may
  *   see are not compared. A mask or bias repeated over heads or batch needs less than this says;
- * - with decode kernels, what each split of the keys gave: (head_dim_v + 1) floats for each row, head and
+ * - with decode kernels, what each split of the keys gave: (head_dim_v + 2) floats for each row, head and
  * split.
  *
  * args.workspace: byte_offset on, strides 0; undefined on entry and after the call, and no other call's
@@ -561,7 +561,7 @@ CLATTN_API clattn_status clattn_record_forward(clattn_plan *plan, void *command_
  * - Types of blocks: as ggml's reference quantisers (round half away from zero in Q8_0; the others
  *   truncate x / d + 8.5 and the like). IQ4_NL: the number of largest magnitude is given the entry -127, the
  *   others the entries nearest to them, then d is the one with the least squared error for these.
- * A scale whose inverse is beyond float32's range counts as 0, and gives zeros.
+ * A scale whose inverse is beyond float32's range counts as 0.
  * NaN and inf in types of blocks and I8 give values of that block or row without meaning. */
 typedef struct clattn_append_args {
     uint32_t struct_size;
