@@ -4,6 +4,9 @@
 #ifndef PAGE_SIZE // tokens of a page of k and v; 0: no pages
 #define PAGE_SIZE 0
 #endif
+#ifndef V_IN_K // 1: v is the first columns of k
+#define V_IN_K 0
+#endif
 #ifndef BLOCK_Q // rows of a work-group
 #define BLOCK_Q 64
 #endif
@@ -145,6 +148,35 @@ static inline long row_of_key(const key_rows *rows, int key)
 #else
     return rows->first + key * rows->token;
 #endif
+}
+
+// What the keys of one head are multiplied by: a number of the call's for each, or 1.
+typedef struct key_scales {
+    const __global float *numbers;
+    key_rows rows;
+    int is_given;
+} key_scales;
+
+static inline float scale_of_key(const key_scales *scales, int key)
+{
+    return scales->is_given ? scales->numbers[row_of_key(&scales->rows, key)] : 1.0f;
+}
+
+static inline key_scales scales_of_k(int batch, int head_kv, const sequence *seq, const attention_buffers *in,
+                                     const attention_args *a)
+{
+    const key_scales scales = {in->k_scale, rows_of_keys(&a->k_scale, batch, head_kv, seq, in, a),
+                               has(a, FEATURE_K_SCALE)};
+    return scales;
+}
+
+// V inside K has K's.
+static inline key_scales scales_of_v(int batch, int head_kv, const sequence *seq, const attention_buffers *in,
+                                     const attention_args *a)
+{
+    const key_scales scales = {in->v_scale, rows_of_keys(&a->v_scale, batch, head_kv, seq, in, a),
+                               has(a, V_IN_K ? FEATURE_K_SCALE : FEATURE_V_SCALE)};
+    return scales;
 }
 
 // ---- Work-groups ----------------------------------------------------------------------------------------

@@ -17,6 +17,8 @@
 #define FEATURE_Q_OFFSETS 0x800
 #define FEATURE_CU_SEQLENS_Q 0x4000
 #define FEATURE_CU_SEQLENS_K 0x8000
+#define FEATURE_K_SCALE 0x20000
+#define FEATURE_V_SCALE 0x40000
 
 typedef struct tensor_address {
     long base;

@@ -43,7 +43,7 @@ __kernel __attribute__((reqd_work_group_size(PARTS_ITEMS, 1, 1))) void combine(A
     parts.lse_step = a->part_rows * a->heads_q;
     parts.o_step = parts.lse_step * a->head_dim_v;
     parts.count = a->num_splits;
-    parts.to_log2 = LOG2_E;
+    parts.to_log2 = M_LOG2E_F;
     parts.sink = -INFINITY;
     const row_total total = weigh_parts(weights, id, &parts);
     merge_row(in->o + query_base(&a->o, batch, head, &seq) + query * a->o.token, a->head_dim_v, id, &parts,

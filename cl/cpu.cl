@@ -40,7 +40,7 @@
 #define PANELS (BLOCK_Q / PANEL_ROWS)
 #define ROW_PADDING 16
 #define K_STRIDE (HEAD_DIM_QK + ROW_PADDING)
-#define V_STRIDE (HEAD_DIM_V + ROW_PADDING)
+#define V_STRIDE (V_IN_K ? K_STRIDE : HEAD_DIM_V + ROW_PADDING)
 
 // The running state of PANEL_ROWS query rows.
 typedef struct query_panel {
@@ -55,24 +55,30 @@ typedef struct query_panel {
 
 // ---- Between global memory and scratch --------------------------------------------------------------
 
-// Copies `count` rows of K or V to scratch. What fills up the last micro-tile is cleared: its results are
-// never used, but it should not be slow (denormal) or differ from run to run.
-INLINE void pack_rows(float *rows, int stride, int count, int dim, int type, const __global void *from,
-                      const tensor_address *address, long first)
-{
-    for (int j = 0; j < count; j++, first += address->token, rows += stride) {
-        int c = 0;
-        for (; c + 8 <= dim; c += 8)
-            vstore8(load8_of(type, from, first + c), 0, rows + c);
-        for (; c < dim; c++)
-            rows[c] = load1_of(type, from, first + c);
-        for (; c % DIM_TILE != 0; c++)
-            rows[c] = 0.0f;
+// Copies rows of K or V to scratch: keys first .. first + count - 1. What fills up the last micro-tile is
+// cleared: its results are never used, but it should not be slow (denormal) or differ from run to run.
+#define PACK_ROWS(name, TYPE)                                                                            \
+    INLINE void name(float *rows, int stride, int count, int dim, const __global STORAGE(TYPE) *from,    \
+                     const key_rows *at, const key_scales *scales, int first)                            \
+    {                                                                                                    \
+        for (int j = 0; j < count; j++, rows += stride) {                                                \
+            const long row = row_of_key(at, first + j);                                                  \
+            const float scale = IS_SCALED(TYPE) ? scale_of_key(scales, first + j) : 1.0f;                \
+            int c = 0;                                                                                   \
+            for (; c + 8 <= dim; c += 8)                                                                 \
+                vstore8(IS_SCALED(TYPE) ? ROW8(TYPE)(from, row, c) * scale : ROW8(TYPE)(from, row, c),   \
+                        0, rows + c);                                                                    \
+            for (; c < dim; c++)                                                                         \
+                rows[c] = ROW1(TYPE)(from, row, c) * scale;                                              \
+            for (; c % DIM_TILE != 0; c++)                                                               \
+                rows[c] = 0.0f;                                                                          \
+        }                                                                                                \
+        for (int j = count; j % KEY_TILE != 0; j++, rows += stride)                                      \
+            for (int c = 0; c < dim; c++)                                                                \
+                rows[c] = 0.0f;                                                                          \
     }
-    for (int j = count; j % KEY_TILE != 0; j++, rows += stride)
-        for (int c = 0; c < dim; c++)
-            rows[c] = 0.0f;
-}
+PACK_ROWS(pack_k, K_TYPE)
+PACK_ROWS(pack_v, V_TYPE)
 
 // Where four rows of a tensor are, from `lane` of the panel on. Lanes beyond the last row repeat it.
 INLINE void find_rows4(long row[4], const query_panel *panel, int lane, const tensor_address *address,
@@ -462,13 +468,12 @@ void forward_tile(int group, const attention_buffers *in, const attention_args *
     int class[PANELS];
     live_keys live;
     float k_rows[BLOCK_K * K_STRIDE] __attribute__((aligned(64)));
-    float v_rows[BLOCK_K * V_STRIDE] __attribute__((aligned(64)));
+    float v_copy[V_IN_K ? 1 : BLOCK_K * V_STRIDE] __attribute__((aligned(64)));
+    float *const v_rows = V_IN_K ? k_rows : v_copy;
     float_v scores[BLOCK_K][PANEL_VECTORS], new_max[PANEL_VECTORS], rescale[PANEL_VECTORS];
 
     const work_place place = place_of_group(group, in, a);
     const int kv_head = place.head / a->heads_per_kv;
-    const long k_base = head_base(&a->k, place.batch, kv_head);
-    const long v_base = head_base(&a->v, place.batch, kv_head);
     const row_start start = start_of_rows(place.batch, place.head, in->sinks, a);
     score_inputs at;
     at.in = in;
@@ -478,13 +483,19 @@ void forward_tile(int group, const attention_buffers *in, const attention_args *
     at.seq = sequence_of(place.batch, in, a);
     at.map_plane = in->workspace + head_base(&a->tile_map, place.batch, place.head);
 
+    const key_rows k_at = rows_of_keys(&a->k, place.batch, kv_head, &at.seq, in, a);
+    const key_rows v_at = rows_of_keys(&a->v, place.batch, kv_head, &at.seq, in, a);
+    const key_scales k_scales = scales_of_k(place.batch, kv_head, &at.seq, in, a);
+    const key_scales v_scales = scales_of_v(place.batch, kv_head, &at.seq, in, a);
+
     // Tiles from both ends in turn: under a causal bound their work differs, and the driver hands out
     // runs of neighbours.
-    const int tile = place.q_tile % 2 == 0 ? place.q_tile / 2 : a->q_tiles - 1 - place.q_tile / 2;
+    const int tiles = (at.seq.q_len + BLOCK_Q - 1) / BLOCK_Q;
+    if (place.q_tile >= tiles)
+        return;
+    const int tile = place.q_tile % 2 == 0 ? place.q_tile / 2 : tiles - 1 - place.q_tile / 2;
     const int first_row = tile * BLOCK_Q;
     const int last_row = min(first_row + BLOCK_Q, at.seq.q_len) - 1;
-    if (last_row < first_row)
-        return;
     const int num_panels = (last_row - first_row) / PANEL_ROWS + 1;
     const key_range seen =
         keys_of_rows(first_row, last_row, at.seq.kv_len, at.seq.band_begin, at.seq.band_end);
@@ -492,7 +503,7 @@ void forward_tile(int group, const attention_buffers *in, const attention_args *
     for (int p = 0; p < num_panels; p++) {
         panels[p].first_row = first_row + p * PANEL_ROWS;
         panels[p].last_row = min(panels[p].first_row + PANEL_ROWS - 1, last_row);
-        load_queries(&panels[p], in->q, &start, a, head_base(&a->q, place.batch, place.head));
+        load_queries(&panels[p], in->q, &start, a, query_base(&a->q, place.batch, place.head, &at.seq));
     }
 
     // for each block of the keys that the tile's rows may see
@@ -511,8 +522,9 @@ void forward_tile(int group, const attention_buffers *in, const attention_args *
         }
         if (!is_needed)
             continue;
-        pack_rows(k_rows, K_STRIDE, count, a->head_dim_qk, K_TYPE, in->k, &a->k, k_base + block * a->k.token);
-        pack_rows(v_rows, V_STRIDE, count, a->head_dim_v, V_TYPE, in->v, &a->v, v_base + block * a->v.token);
+        pack_k(k_rows, K_STRIDE, count, a->head_dim_qk, in->k, &k_at, &k_scales, block);
+        if (!V_IN_K)
+            pack_v(v_rows, V_STRIDE, count, a->head_dim_v, in->v, &v_at, &v_scales, block);
         for (int p = 0; p < num_panels; p++) {
             if (keys[p].end <= keys[p].begin)
                 continue;
@@ -531,8 +543,8 @@ void forward_tile(int group, const attention_buffers *in, const attention_args *
         }
     }
     for (int p = 0; p < num_panels; p++)
-        store_outputs(&panels[p], in->o, in->lse, a, head_base(&a->o, place.batch, place.head),
-                      head_base(&a->lse, place.batch, place.head));
+        store_outputs(&panels[p], in->o, in->lse, a, query_base(&a->o, place.batch, place.head, &at.seq),
+                      query_base(&a->lse, place.batch, place.head, &at.seq));
 }
 
 __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void forward(ATTENTION_BUFFERS, attention_args args)

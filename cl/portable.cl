@@ -192,8 +192,10 @@ inlined int stage_inside(int id, int i, int rows, int quads)
 
 // One head of q, k or v, how far it may be read, and whether in whole quads.
 typedef struct q_source {
-    const __global q_t *head;
+    const __global q_t *head; // with DECODE the first of the group's
     long token;
+    long next_head;
+    int group; // rows of a query
     int last_row;
     int columns;
     int aligned;
@@ -202,7 +204,8 @@ typedef struct q_source {
 
 typedef struct k_source {
     const __global k_t *head;
-    long token;
+    key_rows rows; // from head on
+    key_scales scales;
     int last_row;
     int columns;
     int aligned;
@@ -210,7 +213,8 @@ typedef struct k_source {
 
 typedef struct v_source {
     const __global v_t *head;
-    long token;
+    key_rows rows;
+    key_scales scales;
     int last_row;
     int columns;
     int aligned;
@@ -244,6 +248,38 @@ inlined v_cell make_v_cell(v_quad quad)
 #endif
 }
 
+// Where in global memory a row of q begins.
+inlined const __global q_t *q_row(const q_source *q, int row)
+{
+    row = min(row, q->last_row);
+    return DECODE ? q->head + row / q->group * q->token + row % q->group * q->next_head
+                  : q->head + row * q->token;
+}
+
+inlined k_quad load_k(const k_source *k, int key, int column)
+{
+    const k_quad quad = LOAD_QUAD(K_TYPE)(k->head + row_of_key(&k->rows, key), column);
+    return IS_SCALED(K_TYPE) ? SCALED_QUAD(K_TYPE)(quad, scale_of_key(&k->scales, key)) : quad;
+}
+
+inlined k_quad gather_k(const k_source *k, int key, int column)
+{
+    const k_quad quad = GATHER_QUAD(K_TYPE)(k->head + row_of_key(&k->rows, key), column, k->columns);
+    return IS_SCALED(K_TYPE) ? SCALED_QUAD(K_TYPE)(quad, scale_of_key(&k->scales, key)) : quad;
+}
+
+inlined v_quad load_v(const v_source *v, int key, int column)
+{
+    const v_quad quad = LOAD_QUAD(V_TYPE)(v->head + row_of_key(&v->rows, key), column);
+    return IS_SCALED(V_TYPE) ? SCALED_QUAD(V_TYPE)(quad, scale_of_key(&v->scales, key)) : quad;
+}
+
+inlined v_quad gather_v(const v_source *v, int key, int column)
+{
+    const v_quad quad = GATHER_QUAD(V_TYPE)(v->head + row_of_key(&v->rows, key), column, v->columns);
+    return IS_SCALED(V_TYPE) ? SCALED_QUAD(V_TYPE)(quad, scale_of_key(&v->scales, key)) : quad;
+}
+
 // Where in local memory a row of K begins.
 inlined int k_slot(int row) { return row * K_PITCH + (KEYS_ADJACENT ? row / KEYS : 0); }
 
@@ -254,7 +290,7 @@ inlined void copy_q(__local q_cell *cells, const q_source *q, int id, int first_
     for (int i = id; i < BLOCK_Q * QK_PIECE_QUADS; i += WORK_ITEMS) {
         const int row = i / QK_PIECE_QUADS, quad = i % QK_PIECE_QUADS;
         const int column = first_column + 4 * quad;
-        const __global q_t *p = q->head + min(first_row + row, q->last_row) * q->token;
+        const __global q_t *p = q_row(q, first_row + row);
         q_quad value = (q_quad)(0);
         if (column < q->columns)
             value = q->aligned ? LOAD_QUAD(Q_TYPE)(p, column) : GATHER_QUAD(Q_TYPE)(p, column, q->columns);
@@ -267,8 +303,8 @@ inlined void copy_k(__local k_cell *cells, const k_source *k, int id, int first_
 #pragma unroll 1
     for (int i = id; i < BLOCK_K * QK_PIECE_QUADS; i += WORK_ITEMS) {
         const int row = i / QK_PIECE_QUADS, quad = i % QK_PIECE_QUADS;
-        const __global k_t *p = k->head + min(first_row + row, k->last_row) * k->token;
-        cells[k_slot(row) + quad] = make_k_cell(GATHER_QUAD(K_TYPE)(p, first_column + 4 * quad, k->columns));
+        cells[k_slot(row) + quad] =
+            make_k_cell(gather_k(k, min(first_row + row, k->last_row), first_column + 4 * quad));
     }
 }
 
@@ -283,7 +319,7 @@ inlined void fetch_k(k_quad fetched[K_FETCHES], const k_source *k, int id, int f
     for (int i = 0; i < K_FETCHES; i++) {
         const int row = min(row0 + stage_row(i, QK_PIECE_QUADS), k->last_row);
         const int column = min(column0 + 4 * stage_quad(i, QK_PIECE_QUADS), k->columns - 4);
-        fetched[i] = LOAD_QUAD(K_TYPE)(k->head + row * k->token, column);
+        fetched[i] = load_k(k, row, column);
     }
 }
 
@@ -316,7 +352,7 @@ inlined void copy_v(__local v_cell *cells, const v_source *v, int id, int first_
         const int row = first_row + i / V_QUADS, column = i % V_QUADS * 4;
         v_quad value = (v_quad)(0);
         if (row <= v->last_row && (all_seen || v->seen[in_tile + i / V_QUADS]))
-            value = GATHER_QUAD(V_TYPE)(v->head + row * v->token, column, v->columns);
+            value = gather_v(v, row, column);
         cells[i] = make_v_cell(value);
     }
 }
@@ -330,7 +366,7 @@ inlined void fetch_v(v_quad fetched[V_FETCHES], const v_source *v, int id, int f
     for (int i = 0; i < V_FETCHES; i++) {
         const int row = min(row0 + stage_row(i, V_QUADS), v->last_row);
         const int column = min(column0 + 4 * stage_quad(i, V_QUADS), v->columns - 4);
-        fetched[i] = LOAD_QUAD(V_TYPE)(v->head + row * v->token, column);
+        fetched[i] = load_v(v, row, column);
     }
 }
 
@@ -362,9 +398,13 @@ typedef struct worker {
     int x;
     int y;
     int batch;
-    int head;
+    int head; // with DECODE the first of the group's
+    int group; // heads of the group
+    int split;
     int first_row; // of the work-group
     int last_row;  // the last that exists
+    int first_query; // of these rows
+    int last_query;
     sequence seq;
     key_range keys;
     q_source q;
@@ -380,6 +420,20 @@ typedef struct worker {
     __local float *m;
 } worker;
 
+// With DECODE a row is a pair of query and head: row n is head n % group of query n / group. Rows beyond the last
+// repeat it.
+inlined int query_of_row(const worker *w, int row)
+{
+    row = max(min(row, w->last_row), 0);
+    return DECODE ? row / w->group : row;
+}
+
+inlined int head_of_row(const worker *w, int row)
+{
+    row = max(min(row, w->last_row), 0);
+    return DECODE ? w->head + row % w->group : w->head;
+}
+
 inlined worker make_worker(const attention_buffers *in, const attention_args *a, const local_memory *memory,
                            const work_place *place, int aligned)
 {
@@ -390,29 +444,44 @@ inlined worker make_worker(const attention_buffers *in, const attention_args *a,
     w.x = w.id / 2 % ITEMS_X;
     w.y = w.id % 2 + w.id / (2 * ITEMS_X) * 2;
     w.batch = place->batch;
-    w.head = place->head;
+    w.group = rows_per_query(a);
+    w.head = place->head * w.group;
+    w.split = place->split;
     w.seq = sequence_of(place->batch, in, a);
-    w.first_row = place->q_tile * BLOCK_Q;
-    w.last_row = min(w.first_row + BLOCK_Q, w.seq.q_len) - 1;
-    w.keys = keys_of_rows(w.first_row, w.last_row, w.seq.kv_len, w.seq.band_begin, w.seq.band_end);
+    const int rows = w.seq.q_len * w.group;
+    const int tiles = (rows + BLOCK_Q - 1) / BLOCK_Q;
+    // Under a causal bound the long tiles go first.
+    w.first_row = (place->q_tile < tiles ? tiles - 1 - place->q_tile : place->q_tile) * BLOCK_Q;
+    w.last_row = min(w.first_row + BLOCK_Q, rows) - 1;
+    w.first_query = query_of_row(&w, w.first_row);
+    w.last_query = query_of_row(&w, w.last_row);
+    w.keys = keys_of_rows(w.first_query, w.last_query, w.seq.kv_len, w.seq.band_begin, w.seq.band_end);
     if (w.last_row < w.first_row) // the entry's q ends before
         w.keys.end = w.keys.begin;
-    w.map_plane = in->workspace + head_base(&a->tile_map, place->batch, place->head);
+    if (DECODE)
+        w.keys = keys_of_split(w.keys, w.split, BLOCK_K, a);
+    w.map_plane = in->workspace + head_base(&a->tile_map, place->batch, w.head);
 
-    const int head_kv = place->head / a->heads_per_kv;
-    w.q.head = in->q + head_base(&a->q, place->batch, place->head);
+    const int head_kv = DECODE ? place->head : place->head / a->heads_per_kv;
+    w.q.head = in->q + query_base(&a->q, place->batch, w.head, &w.seq);
     w.q.token = a->q.token;
+    w.q.next_head = a->q.head;
+    w.q.group = w.group;
     w.q.last_row = w.last_row;
     w.q.columns = a->head_dim_qk;
     w.q.scale = SCORE_FULL ? a->scale : a->scale_log2;
     w.q.aligned = aligned;
-    w.k.head = in->k + head_base(&a->k, place->batch, head_kv);
-    w.k.token = a->k.token;
+    w.k.rows = rows_of_keys(&a->k, place->batch, head_kv, &w.seq, in, a);
+    w.k.head = in->k + w.k.rows.first;
+    w.k.rows.first = 0;
+    w.k.scales = scales_of_k(place->batch, head_kv, &w.seq, in, a);
     w.k.last_row = w.keys.end - 1;
     w.k.columns = a->head_dim_qk;
     w.k.aligned = aligned;
-    w.v.head = in->v + head_base(&a->v, place->batch, head_kv);
-    w.v.token = a->v.token;
+    w.v.rows = rows_of_keys(&a->v, place->batch, head_kv, &w.seq, in, a);
+    w.v.head = in->v + w.v.rows.first;
+    w.v.rows.first = 0;
+    w.v.scales = scales_of_v(place->batch, head_kv, &w.seq, in, a);
     w.v.last_row = w.keys.end - 1;
     w.v.columns = a->head_dim_v;
     w.v.aligned = aligned;
@@ -435,13 +504,22 @@ inlined void reset_seen(const worker *w)
             w->whole.seen[i] = 0;
 }
 
-inlined void begin_rows(float l[ROWS], float4 o[ROWS][QUADS], const worker *w, const row_start *start)
+// A sink takes part in the first split alone.
+inlined row_start start_of_row(const worker *w, int row, const attention_buffers *in, const attention_args *a)
+{
+    const row_start none = {SCORE_FLOOR, 0.0f};
+    return DECODE && w->split > 0 ? none : start_of_rows(w->batch, head_of_row(w, row), in->sinks, a);
+}
+
+inlined void begin_rows(float l[ROWS], float4 o[ROWS][QUADS], const worker *w, const attention_buffers *in,
+                        const attention_args *a)
 {
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
+        const row_start start = start_of_row(w, w->first_row + w->y + r * ITEMS_Y, in, a);
         if (w->x == 0)
-            w->m[r * ITEMS_Y] = start->max;
-        l[r] = w->x == 0 ? start->sum : 0.0f;
+            w->m[r * ITEMS_Y] = start.max;
+        l[r] = w->x == 0 ? start.sum : 0.0f;
 #pragma unroll
         for (int c = 0; c < QUADS; c++)
             o[r][c] = (float4)(0.0f);
@@ -591,6 +669,11 @@ inlined int begin_scores(float s[ROWS][KEYS], const worker *w)
     return anchored;
 }
 
+inlined const __global uchar *map_plane_of(const worker *w, int head, const attention_args *a)
+{
+    return w->map_plane + (head - w->head) * a->tile_map.head;
+}
+
 #if SCORE_FULL
 
 // One row's scores through all that may change them, in the order of score.cl. Row by row, each part behind
@@ -599,13 +682,13 @@ inlined int begin_scores(float s[ROWS][KEYS], const worker *w)
 inlined void finish_row(float s[KEYS], const worker *w, int row, int first_key, int class,
                         const attention_buffers *in, const attention_args *a)
 {
-    const int last_key = w->keys.end - 1;
-    const mod_place place = make_mod_place(w->batch, w->head, w->seq.offset, in->user, a);
+    const int last_key = w->keys.end - 1, head = head_of_row(w, row);
+    const mod_place place = make_mod_place(w->batch, head, w->seq.offset, in->user, a);
     int key[KEYS];
 #pragma unroll
     for (int n = 0; n < KEYS; n++)
         key[n] = min(first_key + item_key(w->x, n), last_key);
-    row = min(row, w->last_row);
+    row = query_of_row(w, row);
 
     if (a->softcap > 0.0f)
 #pragma unroll
@@ -613,16 +696,16 @@ inlined void finish_row(float s[KEYS], const worker *w, int row, int first_key, 
             s[n] = cap_score(s[n], a->softcap);
     if (has(a, FEATURE_BIAS)) {
         const __global bias_t *bias =
-            in->bias + head_base(&a->bias, w->batch, w->head) + row * a->bias.token;
+            in->bias + head_base(&a->bias, w->batch, head) + row * a->bias.token;
         const float head_scale =
-            has(a, FEATURE_BIAS_HEAD_SCALE) ? in->bias_head_scale[number_at(&a->bias_head_scale, w->batch, w->head)]
+            has(a, FEATURE_BIAS_HEAD_SCALE) ? in->bias_head_scale[number_at(&a->bias_head_scale, w->batch, head)]
                                    : 1.0f;
 #pragma unroll
         for (int n = 0; n < KEYS; n++)
             s[n] = add_bias(s[n], LOAD1(BIAS_TYPE)(bias, key[n] * a->bias_key), head_scale);
     }
     if (has(a, FEATURE_ALIBI)) {
-        const float slope = in->alibi_slopes[number_at(&a->alibi_slopes, w->batch, w->head)];
+        const float slope = in->alibi_slopes[number_at(&a->alibi_slopes, w->batch, head)];
 #pragma unroll
         for (int n = 0; n < KEYS; n++)
             s[n] = add_alibi(s[n], (float)(row + w->seq.offset - key[n]), slope);
@@ -634,7 +717,7 @@ inlined void finish_row(float s[KEYS], const worker *w, int row, int first_key, 
 
     if (has(a, FEATURE_MASK) && class != TILE_FULL) {
         const __global uchar *mask =
-            in->mask + head_base(&a->mask, w->batch, w->head) + row * a->mask.token;
+            in->mask + head_base(&a->mask, w->batch, head) + row * a->mask.token;
 #pragma unroll
         for (int n = 0; n < KEYS; n++)
             s[n] = mask[key[n] * a->mask_key] != 0 ? s[n] : -INFINITY;
@@ -642,7 +725,7 @@ inlined void finish_row(float s[KEYS], const worker *w, int row, int first_key, 
     if (a->tile_rows > 0 && class != TILE_FULL) // entries of the map lie within the caller's tiles
 #pragma unroll
         for (int n = 0; n < KEYS; n++)
-            s[n] = tile_class(w->map_plane, row, row, key[n], key[n], a) == TILE_EMPTY ? -INFINITY : s[n];
+            s[n] = tile_class(map_plane_of(w, head, a), row, row, key[n], key[n], a) == TILE_EMPTY ? -INFINITY : s[n];
     if (HAS_MASK_MOD && class != TILE_FULL)
 #pragma unroll
         for (int n = 0; n < KEYS; n++)
@@ -669,6 +752,19 @@ inlined void note_seen(float s[ROWS][KEYS], const worker *w)
 // goes no further.
 inlined void apply_band(float s[ROWS][KEYS], const worker *w, int first_key)
 {
+#if DECODE
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        const key_range seen = keys_of_row(query_of_row(w, w->first_row + w->y + r * ITEMS_Y), w->keys.end,
+                                           w->seq.band_begin, w->seq.band_end);
+#pragma unroll
+        for (int n = 0; n < KEYS; n++) {
+            const int key = first_key + item_key(w->x, n);
+            if (key < seen.begin || key >= seen.end)
+                s[r][n] = -INFINITY;
+        }
+    }
+#else
     // As keys_of_row, but counted from the work-item's first key and for its first row; what follows for the
     // others differs by constants. Compilers would keep the bounds of all rows in registers otherwise.
     const int row = w->first_row + w->y, key = min(first_key + item_key(w->x, 0), w->seq.kv_len);
@@ -683,6 +779,7 @@ inlined void apply_band(float s[ROWS][KEYS], const worker *w, int first_key)
             if (right < begin + down || right >= min(end + down, last))
                 s[r][n] = -INFINITY;
         }
+#endif
 }
 
 inlined void scale_scores(float s[ROWS][KEYS], float scale)
@@ -711,8 +808,8 @@ inlined void lower_scores(float s[ROWS][KEYS], const worker *w, float scale)
 inlined int finish_scores(float s[ROWS][KEYS], const worker *w, int first_key, int class,
                           const attention_buffers *in, const attention_args *a)
 {
-    const int in_band = tile_is_full(w->first_row, w->last_row, first_key, first_key + BLOCK_K - 1,
-                                     w->seq.kv_len, w->seq.band_begin, w->seq.band_end);
+    const int in_band = tile_is_full(w->first_query, w->last_query, first_key, first_key + BLOCK_K - 1,
+                                     w->keys.end, w->seq.band_begin, w->seq.band_end);
     int all_seen = 1;
 #if SCORE_FULL
     if (Q_PACKED)
@@ -832,25 +929,52 @@ inlined void store_weights(float s[ROWS][KEYS], float l[ROWS], const worker *w)
 
 // ---- Results ---------------------------------------------------------------------------------------------
 
-inlined void store_o(__global o_t *row, int column, int columns, float4 value, int aligned)
-{
-    if (aligned) {
-        if (column < columns)
-            STORE4(O_TYPE)(row, column, value);
-    } else {
-        const float values[4] = {value.x, value.y, value.z, value.w};
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            if (column + i < columns)
-                STORE1(O_TYPE)(row, column + i, values[i]);
+#define STORE_QUAD(name, TYPE)                                                                             \
+    inlined void name(__global STORAGE(TYPE) *row, int column, int columns, float4 value, int aligned)     \
+    {                                                                                                      \
+        const float values[4] = {value.x, value.y, value.z, value.w};                                      \
+        if (aligned && column < columns)                                                                   \
+            STORE4(TYPE)(row, column, value);                                                              \
+        if (!aligned)                                                                                      \
+            for (int i = 0; i < 4; i++)                                                                    \
+                if (column + i < columns)                                                                  \
+                    STORE1(TYPE)(row, column + i, values[i]);                                              \
     }
+STORE_QUAD(store_o, O_TYPE)
+STORE_QUAD(store_part, TYPE_F32)
+
+// One row: to o and lse, or with several splits to the workspace.
+inlined void store_row(const float4 o[QUADS], float m, float sum, int row, const worker *w,
+                       const attention_buffers *in, const attention_args *a, int aligned)
+{
+    const int query = query_of_row(w, row), head = head_of_row(w, row);
+    const int empty = sum == 0.0f; // no key was allowed
+    const float inverse = empty ? 0.0f : 1.0f / sum;
+    const float lse = empty ? -INFINITY : m * SCORE_TO_NATURAL + log(sum);
+#if DECODE
+    if (a->num_splits > 1) {
+        const long place = part_place(w->batch, query, head, w->split, &w->seq, a);
+        __global float *part = part_o(in->workspace, place, a);
+#pragma unroll
+        for (int c = 0; c < QUADS; c++)
+            store_part(part, 4 * (w->x + c * ITEMS_X), a->head_dim_v, empty ? (float4)(0.0f) : o[c] * inverse,
+                       aligned);
+        if (w->x == 0)
+            *part_lse(in->workspace, place, a) = lse;
+        return;
+    }
+#endif
+    __global o_t *to = in->o + query_base(&a->o, w->batch, head, &w->seq) + query * a->o.token;
+#pragma unroll
+    for (int c = 0; c < QUADS; c++)
+        store_o(to, 4 * (w->x + c * ITEMS_X), a->head_dim_v, empty ? (float4)(0.0f) : o[c] * inverse, aligned);
+    if (has(a, FEATURE_LSE) && w->x == 0)
+        in->lse[query_base(&a->lse, w->batch, head, &w->seq) + query * a->lse.token] = lse * a->lse_unit;
 }
 
-inlined void store_results(__global o_t *o_base, __global float *lse_base, const float l[ROWS],
-                           float4 o[ROWS][QUADS], const worker *w, const work_place *place,
-                           const attention_args *a, int aligned)
+inlined void store_results(const float l[ROWS], float4 o[ROWS][QUADS], const worker *w,
+                           const attention_buffers *in, const attention_args *a, int aligned)
 {
-    __global o_t *o_head = o_base + head_base(&a->o, place->batch, place->head);
 #pragma unroll
     for (int r = 0; r < ROWS; r++) // each work-item has summed the weights of its own keys
         w->p[r * ITEMS_Y * P_PITCH + w->x] = l[r];
@@ -861,17 +985,8 @@ inlined void store_results(__global o_t *o_base, __global float *lse_base, const
         float sum = 0.0f;
         for (int i = 0; i < ITEMS_X; i++)
             sum += w->p[r * ITEMS_Y * P_PITCH + i];
-        const int empty = sum == 0.0f; // no key was allowed
-        const float inverse = 1.0f / sum;
-        if (row <= w->last_row) {
-#pragma unroll
-            for (int c = 0; c < QUADS; c++)
-                store_o(o_head + row * a->o.token, 4 * (w->x + c * ITEMS_X), a->head_dim_v,
-                        empty ? (float4)(0.0f) : o[r][c] * inverse, aligned);
-            if (has(a, FEATURE_LSE) && w->x == 0)
-                lse_base[head_base(&a->lse, place->batch, place->head) + row * a->lse.token] =
-                    empty ? -INFINITY : (w->m[r * ITEMS_Y] * SCORE_TO_NATURAL + log(sum)) * a->lse_unit;
-        }
+        if (row <= w->last_row)
+            store_row(o[r], w->m[r * ITEMS_Y], sum, row, w, in, a, aligned);
     }
 }
 
@@ -883,14 +998,27 @@ typedef struct key_tile {
     int class; // TILE_PARTIAL or TILE_FULL, as far as masks go
 } key_tile;
 
+// The class of the work-group's rows at some keys: with DECODE of all heads together.
+inlined int class_of_tile(const worker *w, int first_key, int last_key, const attention_args *a)
+{
+    const int planes = DECODE && a->tile_map.head != 0 ? w->group : 1;
+    int empty = 1, full = 1;
+    for (int i = 0; i < planes; i++) {
+        const int class = tile_class(map_plane_of(w, w->head + i, a), w->first_query, w->last_query, first_key,
+                                     last_key, a);
+        empty &= class == TILE_EMPTY;
+        full &= class == TILE_FULL;
+    }
+    return empty ? TILE_EMPTY : full ? TILE_FULL : TILE_PARTIAL;
+}
+
 // The first tile from `key` on that masks leave something of; beyond the last key if there is none.
 inlined key_tile next_tile(const worker *w, int key, const attention_args *a)
 {
     key_tile tile = {key, class_without_map(a)};
     if (SCORE_FULL && a->map_width > 0)
         for (; tile.first < w->keys.end; tile.first += BLOCK_K) {
-            tile.class = tile_class(w->map_plane, w->first_row, w->last_row, tile.first,
-                                    min(tile.first + BLOCK_K, w->keys.end) - 1, a);
+            tile.class = class_of_tile(w, tile.first, min(tile.first + BLOCK_K, w->keys.end) - 1, a);
             if (tile.class != TILE_EMPTY)
                 break;
         }
@@ -901,14 +1029,12 @@ inlined key_tile next_tile(const worker *w, int key, const attention_args *a)
 inlined void forward(const attention_buffers *in, const attention_args *a, const local_memory *memory,
                      const int aligned)
 {
-    work_place place = place_of_group((int)get_group_id(1) + a->first_group, in, a);
-    place.q_tile = a->q_tiles - 1 - place.q_tile; // under a causal bound the long tiles go first
+    const work_place place = place_of_group((int)get_group_id(1) + a->first_group, in, a);
     const worker work = make_worker(in, a, memory, &place, aligned);
     const worker *w = &work;
-    const row_start start = start_of_rows(place.batch, place.head, in->sinks, a);
     float l[ROWS];
     float4 o[ROWS][QUADS];
-    begin_rows(l, o, w, &start);
+    begin_rows(l, o, w, in, a);
     key_tile tile = next_tile(w, w->keys.begin, a);
     load_first(w, tile.first);
 
@@ -937,7 +1063,7 @@ inlined void forward(const attention_buffers *in, const attention_args *a, const
         add_p_v(o, w, tile.first, next.first, all_seen);
         tile = next;
     }
-    store_results(in->o, in->lse, l, o, w, &place, a, aligned);
+    store_results(l, o, w, in, a, aligned);
 
     // PoCL 3.1 (2026-11-29) needs this: where the kernel skips a body with barriers, a condition at the very
     // end of that body is otherwise decided by the first work-item for all of them.

@@ -546,11 +546,13 @@ CLATTN_API clattn_status clattn_record_forward(clattn_plan *plan, void *command_
  *
  * What is stored, from x (after RoPE) in float32, round to nearest, ties to even unless said otherwise:
  * - F32, F16, BF16: x; F16 becomes inf beyond its range.
- * - F8: x / scale, saturated to the largest finite number; NaN stays NaN. The scale is read.
- * - I8: the scale of token and head, largest |x| / 127, is written to k_scale or v_scale; x / scale, rounded.
- * A row of zeros has scale 0.
+ * - F8: x times 1 / scale, saturated to the largest finite number; NaN stays NaN. The scale is read.
+ * - I8: the scale of token and head, largest |x| / 127, is written to k_scale or v_scale; x times 1 / scale,
+ *   rounded. A row of zeros has scale 0.
  * - Types of blocks: as ggml's reference quantisers (round half away from zero in Q8_0; the others
- *   truncate x / d + 8.5 and the like); IQ4_NL takes the entry nearest to x / d.
+ *   truncate x / d + 8.5 and the like). IQ4_NL: the number of largest magnitude is given the entry -127, the
+ *   others the entries nearest to them, then d is the one with the least squared error for these.
+ * A scale whose inverse is beyond float32's range counts as 0, and gives zeros.
  * NaN and inf in types of blocks and I8 give values of that block or row without meaning. */
 typedef struct clattn_append_args {
     uint32_t struct_size;

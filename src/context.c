@@ -33,6 +33,7 @@ static clattn_status context_open(clattn_context *c, cl_context context, cl_devi
     cl_int code = CL_SUCCESS;
     FORWARD_IF_ERROR(check_device(&c->cl, context, device, &c->allocator, log));
     FORWARD_IF_ERROR(clattn__device_read(&c->device, &c->cl, device, max_local_bytes, log));
+    clattn__cl_load_extensions(&c->cl, c->device.platform_id, c->device.extensions);
     FORWARD_IF_CL_ERROR(log, WHERE, "clRetainContext", c->cl.clRetainContext(context));
     c->cl_context = context;
     FORWARD_IF_CL_ERROR(log, WHERE, "clRetainDevice", c->cl.clRetainDevice(device));

@@ -9,6 +9,9 @@
 #define COMPUTE_CAPABILITY_MAJOR_NV 0x4000
 #define COMPUTE_CAPABILITY_MINOR_NV 0x4001
 
+/* CL_DEVICE_SVM_CAPABILITIES of OpenCL 2.0 */
+#define DEVICE_SVM_CAPABILITIES 0x1053
+
 static clattn_status read_info(const clattn__cl *cl, cl_device_id id, cl_device_info what, const char *name,
                                void *out, size_t size, const clattn__log *log)
 {
@@ -36,15 +39,27 @@ static clattn_status read_text(const clattn__cl *cl, cl_device_id id, cl_device_
     return CLATTN_SUCCESS;
 }
 
-static void read_platform(const clattn__cl *cl, cl_device_id id, char *out, size_t capacity)
+static void read_platform(const clattn__cl *cl, cl_device_id id, clattn__device *out)
 {
-    cl_platform_id platform = NULL;
     char name[120] = "", version[120] = "";
-    if (cl->clGetDeviceInfo(id, CL_DEVICE_PLATFORM, sizeof platform, &platform, NULL) == CL_SUCCESS) {
-        cl->clGetPlatformInfo(platform, CL_PLATFORM_NAME, sizeof name - 1, name, NULL);
-        cl->clGetPlatformInfo(platform, CL_PLATFORM_VERSION, sizeof version - 1, version, NULL);
+    if (cl->clGetDeviceInfo(id, CL_DEVICE_PLATFORM, sizeof out->platform_id, &out->platform_id, NULL) ==
+        CL_SUCCESS) {
+        cl->clGetPlatformInfo(out->platform_id, CL_PLATFORM_NAME, sizeof name - 1, name, NULL);
+        cl->clGetPlatformInfo(out->platform_id, CL_PLATFORM_VERSION, sizeof version - 1, version, NULL);
     }
-    snprintf(out, capacity, "%s, %s", name, version);
+    snprintf(out->platform, sizeof out->platform, "%s, %s", name, version);
+}
+
+/* What only some calls need: without an answer it counts as not there. Devices before OpenCL 2.0 refuse to
+ * say what shared virtual memory they have. */
+static void read_options(const clattn__cl *cl, cl_device_id id, clattn__device *out)
+{
+    cl_ulong svm = 0;
+    if (cl->clGetDeviceInfo(id, CL_DEVICE_EXTENSIONS, sizeof out->extensions - 1, out->extensions, NULL) !=
+        CL_SUCCESS)
+        out->extensions[0] = '\0';
+    out->has_svm =
+        cl->clGetDeviceInfo(id, DEVICE_SVM_CAPABILITIES, sizeof svm, &svm, NULL) == CL_SUCCESS && svm != 0;
 }
 
 /* NVIDIA's driver reports 48 KiB, but takes static local arrays as large as the hardware has (seen with
@@ -94,7 +109,8 @@ clattn_status clattn__device_read(clattn__device *out, const clattn__cl *cl, cl_
     READ_TEXT(CL_DRIVER_VERSION, driver);
     READ_TEXT(CL_DEVICE_VERSION, version);
 #undef READ_TEXT
-    read_platform(cl, id, out->platform, sizeof out->platform);
+    read_platform(cl, id, out);
+    read_options(cl, id, out);
 
     out->max_work_items_0 = items[0];
     out->compute_units = units > 0 ? units : 1;

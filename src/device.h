@@ -10,8 +10,11 @@ typedef struct clattn__device {
     char name[256];
     char vendor[128];
     char driver[128];
-    char version[256];       /* of the device: "OpenCL 3.0 ..." */
-    char platform[256];      /* name and version */
+    char version[256];  /* of the device: "OpenCL 3.0 ..." */
+    char platform[256]; /* name and version */
+    cl_platform_id platform_id;
+    char extensions[16384];  /* the device's, with spaces between */
+    int32_t has_svm;         /* shared virtual memory, of whatever grain */
     uint64_t local_bytes;    /* that a kernel may take: may exceed what the driver reports, see device.c */
     uint64_t local_reported; /* CL_DEVICE_LOCAL_MEM_SIZE */
     size_t max_work_group;   /* work-items */

@@ -1,5 +1,6 @@
-/* emit.h: the one place that produces commands. An emitter chains them: the first waits for the caller's
- * events, each later one for the one before, so that out-of-order queues keep the order. */
+/* emit.h: the one place that produces commands, on a queue or in a command buffer. An emitter chains them:
+ * the first waits for what the caller names, each later one for the one before, so that out-of-order queues
+ * keep the order. */
 #ifndef CLATTN_EMIT_H
 #define CLATTN_EMIT_H
 
@@ -8,11 +9,31 @@
 
 typedef struct clattn__emitter {
     const clattn__cl *cl;
-    cl_command_queue queue;
+    cl_command_queue queue; /* NULL: recording */
     cl_uint num_wait;
     const cl_event *wait;
     cl_event last; /* of the newest command, owned; NULL before the first */
+    void *command_buffer;
+    const cl_uint *sync_wait; /* num_wait of them */
+    cl_uint last_point;       /* of the newest command, if has_point */
+    int32_t has_point;
 } clattn__emitter;
+
+/* For an enqueue: the wait list is events. */
+clattn__emitter clattn__emit_to_queue(const clattn__cl *cl, cl_command_queue queue, cl_uint num_wait,
+                                      const cl_event *wait);
+
+/* For a recording: it is sync points. */
+clattn__emitter clattn__emit_to_recording(const clattn__cl *cl, void *command_buffer, cl_uint num_sync,
+                                          const cl_uint *sync_wait);
+
+/* What a tensor's handle is, and the handle; NULL: a null pointer. */
+typedef struct clattn__memory {
+    int32_t kind; /* CLATTN_MEM_* */
+    void *handle;
+} clattn__memory;
+
+clattn__memory clattn__memory_of(const clattn_tensor *tensor);
 
 /* The buffers of every kernel, in the order of ATTENTION_BUFFERS (cl/address.cl). */
 enum {
@@ -42,15 +63,54 @@ enum {
     CLATTN__BUFFERS
 };
 
-/* The arguments of a kernel: buffers, a NULL one as a null pointer, then a struct. */
-cl_int clattn__set_arguments(const clattn__cl *cl, cl_kernel kernel, const cl_mem *buffers, int num_buffers,
-                             const void *args, size_t args_bytes);
+/* Likewise of APPEND_BUFFERS (cl/append.cl), and of merge and convert_rows. */
+enum {
+    CLATTN__APPEND_K_NEW,
+    CLATTN__APPEND_V_NEW,
+    CLATTN__APPEND_K,
+    CLATTN__APPEND_V,
+    CLATTN__APPEND_K_SCALE,
+    CLATTN__APPEND_V_SCALE,
+    CLATTN__APPEND_Q,
+    CLATTN__APPEND_Q_OUT,
+    CLATTN__APPEND_KV_LENS,
+    CLATTN__APPEND_KV_LENS_OUT,
+    CLATTN__APPEND_Q_LENS,
+    CLATTN__APPEND_CU_SEQLENS_Q,
+    CLATTN__APPEND_BLOCK_TABLE,
+    CLATTN__APPEND_SLOT_MAPPING,
+    CLATTN__APPEND_POSITIONS,
+    CLATTN__APPEND_ROPE_COS,
+    CLATTN__APPEND_ROPE_SIN,
+    CLATTN__APPEND_STATUS_WORDS,
+    CLATTN__APPEND_BUFFERS
+};
+
+enum {
+    CLATTN__MERGE_O_PARTS,
+    CLATTN__MERGE_LSE_PARTS,
+    CLATTN__MERGE_O,
+    CLATTN__MERGE_LSE,
+    CLATTN__MERGE_SINKS,
+    CLATTN__MERGE_BUFFERS
+};
+
+enum { CLATTN__CONVERT_FROM, CLATTN__CONVERT_TO, CLATTN__CONVERT_SCALE, CLATTN__CONVERT_BUFFERS };
+
+/* The arguments of a kernel: memory, then a struct. On failure *failed names the function. */
+cl_int clattn__set_arguments(const clattn__cl *cl, cl_kernel kernel, const clattn__memory *buffers,
+                             int num_buffers, const void *args, size_t args_bytes, const char **failed);
 
 /* `groups` work-groups of `work_items` each, numbered along the second axis: the first stays short, so
- * that no driver's limit or specialisation on grid width is met. */
-cl_int clattn__emit_kernel(clattn__emitter *emitter, cl_kernel kernel, size_t work_items, size_t groups);
+ * that no driver's limit or specialisation on grid width is met. On failure *failed names the function. */
+cl_int clattn__emit_kernel(clattn__emitter *emitter, cl_kernel kernel, size_t work_items, size_t groups,
+                           const char **failed);
 
-/* Hands the last command's event to the caller (`event` may be NULL); a marker if there was none. */
+/* Whether a command was emitted. */
+int clattn__emitted(const clattn__emitter *emitter);
+
+/* Of an enqueue: hands the last command's event to the caller (`event` may be NULL); a marker if there was
+ * none. */
 cl_int clattn__emit_end(clattn__emitter *emitter, cl_event *event);
 
 /* After a failure: lets go of what was emitted. */

@@ -1,32 +1,46 @@
 /* forward.c: one attention call: everything is checked, then the kernels are launched. */
+#include "dtype.h"
 #include "forward_call.h"
 #include "launch.h"
 #include "queue_check.h"
 
-#define WHERE "clattn_enqueue_forward"
+#include <string.h>
+
+/* Whole quads of every row; blocks have these anyhow. */
+static int is_aligned(const clattn__forward_call *call, int buffer)
+{
+    const clattn_plan_desc *desc = &call->plan->desc;
+    const int32_t dtype = buffer == CLATTN__BUFFER_K   ? desc->dtype_k
+                          : buffer == CLATTN__BUFFER_V ? desc->dtype_v
+                                                       : desc->dtype_q;
+    return clattn__dtype_of(dtype)->elements > 1 ||
+           clattn__rows_are_aligned(&call->operands[buffer], &call->plan->context->cl);
+}
 
 static int pick_kernel(const clattn__forward_call *call)
 {
     if (call->program->recipe->kernel[CLATTN__KERNEL_ALIGNED] == NULL)
         return CLATTN__KERNEL_ANY;
     for (int i = CLATTN__BUFFER_Q; i <= CLATTN__BUFFER_O; i++)
-        if (!clattn__rows_are_aligned(&call->operands[i], &call->plan->context->cl))
+        if (!is_aligned(call, i))
             return CLATTN__KERNEL_ANY;
     return CLATTN__KERNEL_ALIGNED;
 }
 
 /* One kernel over `groups` work-groups, each of `work` multiply-adds. */
 static clattn_status launch(const clattn__forward_call *call, clattn__emitter *emitter, int kernel,
-                            int64_t groups, uint64_t work, const cl_mem *buffers, attention_args *args)
+                            int64_t groups, uint64_t work, const clattn__memory *buffers,
+                            attention_args *args)
 {
     const clattn__launch launch = {call->plan->context, call->program,     kernel, groups, work, buffers,
                                    &args->first_group,  &args->num_groups, args};
-    return clattn__launch_kernel(&launch, emitter, WHERE);
+    return clattn__launch_kernel(&launch, emitter, call->where);
 }
 
 /* Lengths and pages are looked through, if asked for; the tile map is made, if there is one; then attention;
  * then what splits gave is combined. */
-static clattn_status launch_all(const clattn__forward_call *call, clattn__emitter *emitter, cl_mem workspace)
+static clattn_status launch_all(const clattn__forward_call *call, clattn__emitter *emitter,
+                                clattn__memory workspace)
 {
     const clattn_plan_desc *desc = &call->plan->desc;
     const clattn__tile *tile = &call->program->tile;
@@ -35,20 +49,20 @@ static clattn_status launch_all(const clattn__forward_call *call, clattn__emitte
     const int is_packed = (desc->features & CLATTN_FEATURE_CU_SEQLENS_Q) != 0;
     const int64_t batch = call->args.batch, kv_len = call->args.kv_len;
     const uint64_t dims = (uint64_t)(desc->head_dim_qk + desc->head_dim_v);
-    cl_mem buffers[CLATTN__BUFFERS];
+    clattn__memory buffers[CLATTN__BUFFERS];
     attention_args args;
     for (int i = 0; i < CLATTN__BUFFERS; i++)
-        buffers[i] = (cl_mem)call->operands[i].tensor->handle;
+        buffers[i] = clattn__memory_of(call->operands[i].tensor);
     buffers[CLATTN__BUFFER_WORKSPACE] = workspace;
     clattn__forward_args_of(&args, call);
     const int64_t heads = is_decode ? desc->heads_kv : desc->heads_q;
     const int64_t groups = args.q_tiles * heads * (is_packed ? (batch > 0) : batch) * args.num_splits;
     clattn__say(&call->plan->context->log, CLATTN_LOG_DEBUG,
-                WHERE
-                ": batch %lld, q_len %lld, kv_len %lld: %lld work-groups%s, %d splits, a tile map of %llu "
+                "%s: batch %lld, q_len %lld, kv_len %lld: %lld work-groups%s, %d splits, a tile map of %llu "
                 "bytes",
-                (long long)batch, (long long)call->args.q_len, (long long)kv_len, (long long)groups,
-                is_decode ? " (decode)" : "", (int)args.num_splits, (unsigned long long)map->bytes);
+                call->where, (long long)batch, (long long)call->args.q_len, (long long)kv_len,
+                (long long)groups, is_decode ? " (decode)" : "", (int)args.num_splits,
+                (unsigned long long)map->bytes);
     if ((desc->features & CLATTN_FEATURE_STATUS) != 0)
         FORWARD_IF_ERROR(launch(call, emitter, CLATTN__KERNEL_CHECK, clattn__flat_groups(batch),
                                 CLATTN__FLAT_WORK_ITEMS, buffers, &args));
@@ -65,9 +79,7 @@ static clattn_status launch_all(const clattn__forward_call *call, clattn__emitte
                   (uint64_t)args.num_splits * (uint64_t)desc->head_dim_v, buffers, &args);
 }
 
-/* With a workspace of the call's own where one is needed and the caller gave none: the commands keep it alive
- * until they have ended. */
-static clattn_status launch_with_workspace(const clattn__forward_call *call, clattn__emitter *emitter)
+clattn_status clattn__launch_forward(const clattn__forward_call *call, clattn__emitter *emitter)
 {
     const clattn_context *context = call->plan->context;
     cl_mem own = NULL;
@@ -75,9 +87,10 @@ static clattn_status launch_with_workspace(const clattn__forward_call *call, cla
     if (call->workspace_bytes > 0 && call->args.workspace.handle == NULL) {
         own = context->cl.clCreateBuffer(context->cl_context, CL_MEM_READ_WRITE | CL_MEM_HOST_NO_ACCESS,
                                          (size_t)call->workspace_bytes, NULL, &code);
-        FORWARD_IF_CL_ERROR(&context->log, WHERE, "clCreateBuffer", code);
+        FORWARD_IF_CL_ERROR(&context->log, call->where, "clCreateBuffer", code);
     }
-    const cl_mem workspace = own != NULL ? own : (cl_mem)call->args.workspace.handle;
+    const clattn__memory workspace =
+        own != NULL ? (clattn__memory){CLATTN_MEM_BUFFER, own} : clattn__memory_of(&call->args.workspace);
     const clattn_status status = launch_all(call, emitter, workspace);
     if (own != NULL)
         context->cl.clReleaseMemObject(own);
@@ -88,20 +101,61 @@ clattn_status clattn_enqueue_forward(clattn_plan *plan, cl_command_queue queue,
                                      const clattn_forward_args *given, cl_uint num_wait, const cl_event *wait,
                                      cl_event *event)
 {
+    static const char where[] = "clattn_enqueue_forward";
     clattn__forward_call call;
     if (plan == NULL)
         return CLATTN_INVALID_ARGUMENT;
     const clattn_context *context = plan->context;
-    FORWARD_IF_ERROR(clattn__check_queue(context, WHERE, queue, num_wait, wait));
-    FORWARD_IF_ERROR(clattn__check_forward(&call, plan, given, WHERE));
-    clattn__emitter emitter = {&context->cl, queue, num_wait, wait, NULL};
-    const clattn_status status = launch_with_workspace(&call, &emitter);
+    FORWARD_IF_ERROR(clattn__check_queue(context, where, queue, num_wait, wait));
+    FORWARD_IF_ERROR(clattn__check_forward(&call, plan, given, where));
+    clattn__emitter emitter = clattn__emit_to_queue(&context->cl, queue, num_wait, wait);
+    const clattn_status status = clattn__launch_forward(&call, &emitter);
     if (status != CLATTN_SUCCESS) {
         clattn__emit_abandon(&emitter);
         return status;
     }
-    FORWARD_IF_CL_ERROR(&context->log, WHERE, "clEnqueueMarkerWithWaitList",
+    FORWARD_IF_CL_ERROR(&context->log, where, "clEnqueueMarkerWithWaitList",
                         clattn__emit_end(&emitter, event));
+    return CLATTN_SUCCESS;
+}
+
+/* Sync points stand for commands: a call without any, whose point is asked for, gets one that does nothing.
+ */
+static clattn_status record(const clattn__forward_call *call, clattn__emitter *emitter, int needs_point)
+{
+    const clattn__memory workspace = clattn__memory_of(&call->args.workspace);
+    FORWARD_IF_ERROR(launch_all(call, emitter, workspace));
+    if (!needs_point || clattn__emitted(emitter))
+        return CLATTN_SUCCESS;
+    clattn__memory buffers[CLATTN__BUFFERS] = {{CLATTN_MEM_BUFFER, NULL}};
+    attention_args args;
+    memset(&args, 0, sizeof args);
+    const clattn__launch launch = {
+        call->plan->context, call->program, CLATTN__KERNEL_ANY, 0, 1, buffers, &args.first_group,
+        &args.num_groups,    &args};
+    return clattn__launch_nothing(&launch, emitter, call->where);
+}
+
+clattn_status clattn_record_forward(clattn_plan *plan, void *command_buffer, cl_command_queue queue,
+                                    const clattn_forward_args *given, cl_uint num_sync,
+                                    const cl_uint *sync_wait, cl_uint *sync_point)
+{
+    static const char where[] = "clattn_record_forward";
+    clattn__forward_call call;
+    if (plan == NULL)
+        return CLATTN_INVALID_ARGUMENT;
+    const clattn_context *context = plan->context;
+    FORWARD_IF_ERROR(
+        clattn__check_command_buffer(context, where, command_buffer, queue, num_sync, sync_wait));
+    FORWARD_IF_ERROR(clattn__check_forward(&call, plan, given, where));
+    RETURN_ERROR_IF(call.workspace_bytes > 0 && call.args.workspace.handle == NULL, &context->log,
+                    CLATTN_INVALID_ARGUMENT,
+                    "%s: workspace.handle is NULL; expected %llu bytes, a recording cannot make its own",
+                    where, (unsigned long long)call.workspace_bytes);
+    clattn__emitter emitter = clattn__emit_to_recording(&context->cl, command_buffer, num_sync, sync_wait);
+    FORWARD_IF_ERROR(record(&call, &emitter, sync_point != NULL));
+    if (sync_point != NULL)
+        *sync_point = emitter.last_point;
     return CLATTN_SUCCESS;
 }
 

@@ -8,6 +8,7 @@
 #include "tile_map.h"
 
 typedef struct clattn__forward_call {
+    const char *where; /* the function of the API, for messages */
     clattn_plan *plan;
     clattn__program *program;
     clattn_forward_args args;                  /* the caller's, completed */
@@ -21,6 +22,10 @@ typedef struct clattn__forward_call {
 /* Everything that can be wrong with a call, but its queue. The call must stay where it is. */
 clattn_status clattn__check_forward(clattn__forward_call *call, clattn_plan *plan,
                                     const clattn_forward_args *given, const char *where);
+
+/* With a workspace of the call's own where one is needed and the caller gave none: the commands keep it alive
+ * until they have ended. */
+clattn_status clattn__launch_forward(const clattn__forward_call *call, clattn__emitter *emitter);
 
 /* Lengths alone. */
 clattn_status clattn__check_bounds(const clattn_plan *plan, const char *where, const clattn_bounds *bounds);

@@ -5,14 +5,13 @@
 #include <math.h>
 #include <string.h>
 
-#define WHERE "clattn_enqueue_forward"
-
 /* ---- Tensors ---- */
 
-static clattn_status make_rows_contiguous(clattn_tensor *tensor, const char *name, const clattn__log *log)
+static clattn_status make_rows_contiguous(clattn_tensor *tensor, const char *where, const char *name,
+                                          const clattn__log *log)
 {
     RETURN_ERROR_IF(tensor->stride[3] != 0 && tensor->stride[3] != 1, log, CLATTN_INVALID_ARGUMENT,
-                    WHERE ": %s.stride[3] = %lld; expected 1 (rows are contiguous), or 0 for short", name,
+                    "%s: %s.stride[3] = %lld; expected 1 (rows are contiguous), or 0 for short", where, name,
                     (long long)tensor->stride[3]);
     tensor->stride[3] = 1;
     return CLATTN_SUCCESS;
@@ -81,29 +80,32 @@ static void list_operands(clattn__operand operands[CLATTN__BUFFERS], const clatt
 }
 
 /* What the caller's functions read is the caller's concern: only the place is checked. */
-static clattn_status check_user(const clattn_plan *plan, const clattn_forward_args *args)
+static clattn_status check_user(const clattn_plan *plan, const clattn_forward_args *args, const char *where)
 {
     const clattn__log *log = &plan->context->log;
     const int has_mods = plan->has_score_mod || plan->has_mask_mod;
     size_t bytes = 0;
-    FORWARD_IF_ERROR(clattn__check_kind(&args->user, "user", log));
+    FORWARD_IF_ERROR(clattn__check_kind(&args->user, where, "user", plan->context));
     RETURN_ERROR_IF(args->user.byte_offset % 16 != 0, log, CLATTN_INVALID_ARGUMENT,
-                    WHERE ": user.byte_offset = %llu; expected a multiple of 16",
+                    "%s: user.byte_offset = %llu; expected a multiple of 16", where,
                     (unsigned long long)args->user.byte_offset);
     for (int i = 0; i < 4; i++)
         RETURN_ERROR_IF(!has_mods && args->user_values[i] != 0.0f, log, CLATTN_INVALID_ARGUMENT,
-                        WHERE
-                        ": user_values[%d] = %g; expected 0, the plan has neither score_mod nor mask_mod",
-                        i, (double)args->user_values[i]);
+                        "%s: user_values[%d] = %g; expected 0, the plan has neither score_mod nor mask_mod",
+                        where, i, (double)args->user_values[i]);
     if (args->user.handle == NULL)
         return CLATTN_SUCCESS;
     RETURN_ERROR_IF(!has_mods, log, CLATTN_INVALID_ARGUMENT,
-                    WHERE ": user.handle is set; expected NULL, the plan has neither score_mod nor mask_mod");
-    FORWARD_IF_CL_ERROR(log, WHERE, "clGetMemObjectInfo",
+                    "%s: user.handle is set; expected NULL, the plan has neither score_mod nor mask_mod",
+                    where);
+    FORWARD_IF_ERROR(clattn__check_alignment(&args->user, 16, where, "user", log));
+    if (args->user.mem_kind != CLATTN_MEM_BUFFER)
+        return CLATTN_SUCCESS;
+    FORWARD_IF_CL_ERROR(log, where, "clGetMemObjectInfo",
                         plan->context->cl.clGetMemObjectInfo((cl_mem)args->user.handle, CL_MEM_SIZE,
                                                              sizeof bytes, &bytes, NULL));
     RETURN_ERROR_IF(args->user.byte_offset >= bytes, log, CLATTN_BUFFER_TOO_SMALL,
-                    WHERE ": user.byte_offset = %llu; expected less than the buffer's %llu bytes",
+                    "%s: user.byte_offset = %llu; expected less than the buffer's %llu bytes", where,
                     (unsigned long long)args->user.byte_offset, (unsigned long long)bytes);
     return CLATTN_SUCCESS;
 }
@@ -116,7 +118,7 @@ static int may_need_workspace(const clattn_plan *plan)
 }
 
 /* The workspace as one more output; without a handle the call makes its own. */
-static clattn_status check_workspace(clattn__forward_call *call)
+static clattn_status check_workspace(clattn__forward_call *call, const char *where)
 {
     const clattn_plan *plan = call->plan;
     const clattn__log *log = &plan->context->log;
@@ -124,16 +126,18 @@ static clattn_status check_workspace(clattn__forward_call *call)
     const clattn__operand operand = {"workspace", tensor, {1, 1, 1, (int64_t)call->workspace_bytes}, 1, 1, 0,
                                      0,           0};
     call->operands[CLATTN__BUFFER_WORKSPACE] = operand;
-    FORWARD_IF_ERROR(clattn__check_kind(tensor, "workspace", log));
+    FORWARD_IF_ERROR(clattn__check_kind(tensor, where, "workspace", plan->context));
     if (tensor->handle == NULL)
         return CLATTN_SUCCESS;
     RETURN_ERROR_IF(!may_need_workspace(plan), log, CLATTN_INVALID_ARGUMENT,
-                    WHERE ": workspace.handle is set; expected NULL, calls of this plan need none");
+                    "%s: workspace.handle is set; expected NULL, calls of this plan need none", where);
     RETURN_ERROR_IF(tensor->byte_offset % 4 != 0 && call->splits.bytes > 0, log, CLATTN_INVALID_ARGUMENT,
-                    WHERE ": workspace.byte_offset = %llu; expected a multiple of 4",
+                    "%s: workspace.byte_offset = %llu; expected a multiple of 4", where,
                     (unsigned long long)tensor->byte_offset);
+    if (call->splits.bytes > 0)
+        FORWARD_IF_ERROR(clattn__check_alignment(tensor, 4, where, "workspace", log));
     call->operands[CLATTN__BUFFER_WORKSPACE].is_needed = 1;
-    return clattn__check_operand(&call->operands[CLATTN__BUFFER_WORKSPACE], plan->context);
+    return clattn__check_operand(&call->operands[CLATTN__BUFFER_WORKSPACE], where, plan->context);
 }
 
 /* ---- Numbers ---- */
@@ -216,47 +220,47 @@ static clattn_status check_scalars(const clattn_plan *plan, const clattn_forward
     FORWARD_IF_ERROR(clattn__check_bounds(plan, where, &bounds));
     FORWARD_IF_ERROR(check_storage(plan, args, where));
     RETURN_ERROR_IF(!isfinite(args->scale), log, CLATTN_INVALID_ARGUMENT,
-                    WHERE ": scale = %g; expected a finite number, 0 for 1/sqrt(head_dim_qk)",
+                    "%s: scale = %g; expected a finite number, 0 for 1/sqrt(head_dim_qk)", where,
                     (double)args->scale);
     RETURN_ERROR_IF((features & CLATTN_FEATURE_SOFTCAP) != 0 &&
                         !(args->softcap > 0.0f && isfinite(args->softcap)),
                     log, CLATTN_INVALID_ARGUMENT,
-                    WHERE ": softcap = %g; expected a finite number > 0, the plan has softcap take part",
+                    "%s: softcap = %g; expected a finite number > 0, the plan has softcap take part", where,
                     (double)args->softcap);
-    RETURN_ERROR_IF(
-        (features & CLATTN_FEATURE_SOFTCAP) == 0 && args->softcap != 0.0f, log, CLATTN_INVALID_ARGUMENT,
-        WHERE ": softcap = %g; expected 0, the plan's features leave it out", (double)args->softcap);
+    RETURN_ERROR_IF((features & CLATTN_FEATURE_SOFTCAP) == 0 && args->softcap != 0.0f, log,
+                    CLATTN_INVALID_ARGUMENT, "%s: softcap = %g; expected 0, the plan's features leave it out",
+                    where, (double)args->softcap);
     if ((features & CLATTN_FEATURE_WINDOW) != 0) {
         RETURN_ERROR_IF(args->window_left < -1 || args->window_right < -1, log, CLATTN_INVALID_ARGUMENT,
-                        WHERE ": window = (%lld, %lld); expected each >= 0, or -1 for no bound",
+                        "%s: window = (%lld, %lld); expected each >= 0, or -1 for no bound", where,
                         (long long)args->window_left, (long long)args->window_right);
     } else {
         RETURN_ERROR_IF(args->window_left != 0 || args->window_right != 0, log, CLATTN_INVALID_ARGUMENT,
-                        WHERE ": window = (%lld, %lld); expected (0, 0), the plan's features leave it out",
+                        "%s: window = (%lld, %lld); expected (0, 0), the plan's features leave it out", where,
                         (long long)args->window_left, (long long)args->window_right);
     }
     RETURN_ERROR_IF(plan->desc.position_mode != CLATTN_POSITION_EXPLICIT && args->q_offset != 0, log,
                     CLATTN_INVALID_ARGUMENT,
-                    WHERE ": q_offset = %lld; expected 0, the plan's position mode is not explicit",
+                    "%s: q_offset = %lld; expected 0, the plan's position mode is not explicit", where,
                     (long long)args->q_offset);
     RETURN_ERROR_IF((features & CLATTN_FEATURE_Q_OFFSETS) != 0 && args->q_offset != 0, log,
                     CLATTN_INVALID_ARGUMENT,
-                    WHERE ": q_offset = %lld; expected 0, the plan takes offsets from q_offsets",
+                    "%s: q_offset = %lld; expected 0, the plan takes offsets from q_offsets", where,
                     (long long)args->q_offset);
     const int tells_position =
         (features & CLATTN_FEATURE_ALIBI) != 0 || plan->has_score_mod || plan->has_mask_mod;
-    RETURN_ERROR_IF(
-        tells_position && (args->q_offset < -CLATTN_MAX_LENGTH || args->q_offset > CLATTN_MAX_LENGTH), log,
-        CLATTN_INVALID_ARGUMENT,
-        WHERE ": q_offset = %lld; expected -2^30 to 2^30 where ALiBi, score_mod or mask_mod count "
-              "positions",
-        (long long)args->q_offset);
+    RETURN_ERROR_IF(tells_position &&
+                        (args->q_offset < -CLATTN_MAX_LENGTH || args->q_offset > CLATTN_MAX_LENGTH),
+                    log, CLATTN_INVALID_ARGUMENT,
+                    "%s: q_offset = %lld; expected -2^30 to 2^30 where ALiBi, score_mod or mask_mod count "
+                    "positions",
+                    where, (long long)args->q_offset);
     RETURN_ERROR_IF((features & CLATTN_FEATURE_KEY_TILES) == 0 && args->tiles_capacity != 0, log,
                     CLATTN_INVALID_ARGUMENT,
-                    WHERE ": tiles_capacity = %lld; expected 0, the plan's features leave key tiles out",
+                    "%s: tiles_capacity = %lld; expected 0, the plan's features leave key tiles out", where,
                     (long long)args->tiles_capacity);
     RETURN_ERROR_IF(args->tiles_capacity < 0 || args->tiles_capacity > CLATTN_MAX_LENGTH, log,
-                    CLATTN_INVALID_ARGUMENT, WHERE ": tiles_capacity = %lld; expected 0 to %d",
+                    CLATTN_INVALID_ARGUMENT, "%s: tiles_capacity = %lld; expected 0 to %d", where,
                     (long long)args->tiles_capacity, CLATTN_MAX_LENGTH);
     return CLATTN_SUCCESS;
 }
@@ -279,6 +283,7 @@ clattn_status clattn__check_forward(clattn__forward_call *call, clattn_plan *pla
     const clattn_context *context = plan->context;
     const clattn__log *log = &context->log;
     clattn_forward_args *args = &call->args;
+    call->where = where;
     call->plan = plan;
     RETURN_ERROR_IF(plan->desc.operation != CLATTN_OPERATION_FORWARD, log, CLATTN_INVALID_ARGUMENT,
                     "%s: plan has operation = %d; expected CLATTN_OPERATION_FORWARD (0)", where,
@@ -292,10 +297,10 @@ clattn_status clattn__check_forward(clattn__forward_call *call, clattn_plan *pla
     FORWARD_IF_ERROR(check_scalars(plan, args, where));
     call->program = clattn__program_of_call(plan, args->q_len);
 
-    FORWARD_IF_ERROR(make_rows_contiguous(&args->q, "q", log));
-    FORWARD_IF_ERROR(make_rows_contiguous(&args->k, "k", log));
-    FORWARD_IF_ERROR(make_rows_contiguous(&args->v, "v", log));
-    FORWARD_IF_ERROR(make_rows_contiguous(&args->o, "o", log));
+    FORWARD_IF_ERROR(make_rows_contiguous(&args->q, where, "q", log));
+    FORWARD_IF_ERROR(make_rows_contiguous(&args->k, where, "k", log));
+    FORWARD_IF_ERROR(make_rows_contiguous(&args->v, where, "v", log));
+    FORWARD_IF_ERROR(make_rows_contiguous(&args->o, where, "o", log));
     make_list_contiguous(&args->cu_seqlens_q);
     make_list_contiguous(&args->cu_seqlens_k);
     make_list_contiguous(&args->status_words);
@@ -304,19 +309,19 @@ clattn_status clattn__check_forward(clattn__forward_call *call, clattn_plan *pla
     list_operands(call->operands, &plan->desc, args);
     for (int i = 0; i < CLATTN__BUFFER_WORKSPACE; i++)
         if (i != CLATTN__BUFFER_USER)
-            FORWARD_IF_ERROR(clattn__check_operand(&call->operands[i], context));
-    FORWARD_IF_ERROR(check_user(plan, args));
+            FORWARD_IF_ERROR(clattn__check_operand(&call->operands[i], where, context));
+    FORWARD_IF_ERROR(check_user(plan, args, where));
 
     call->map = clattn__tile_map_of(plan, call->program, args);
-    RETURN_ERROR_IF(
-        clattn__tile_map_groups(&call->map) > INT32_MAX, log, CLATTN_INVALID_ARGUMENT,
-        WHERE ": key tiles of %d x %d cut the call into %llu map entries; expected fewer than 2^31",
-        (int)plan->desc.tile_rows, (int)plan->desc.tile_keys, (unsigned long long)call->map.bytes);
+    RETURN_ERROR_IF(clattn__tile_map_groups(&call->map) > INT32_MAX, log, CLATTN_INVALID_ARGUMENT,
+                    "%s: key tiles of %d x %d cut the call into %llu map entries; expected fewer than 2^31",
+                    where, (int)plan->desc.tile_rows, (int)plan->desc.tile_keys,
+                    (unsigned long long)call->map.bytes);
     call->splits = clattn__splits_of(plan, args->batch, args->q_len, args->total_q, args->kv_len);
     call->parts_begin = clattn__parts_begin(call->map.bytes);
     call->workspace_bytes = call->splits.bytes > 0 ? call->parts_begin + call->splits.bytes : call->map.bytes;
-    FORWARD_IF_ERROR(check_workspace(call));
-    FORWARD_IF_ERROR(clattn__check_overlap(call->operands, CLATTN__BUFFERS, log));
+    FORWARD_IF_ERROR(check_workspace(call, where));
+    FORWARD_IF_ERROR(clattn__check_overlap(call->operands, CLATTN__BUFFERS, where, log));
     if ((plan->desc.features & CLATTN_FEATURE_V_IN_K) != 0)
         take_v_from_k(call);
     return CLATTN_SUCCESS;

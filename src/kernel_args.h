@@ -1,4 +1,5 @@
-/* kernel_args.h: cl/args.cl and cl/bounds.cl as the host sees them: the very files, compiled as C. */
+/* kernel_args.h: cl/args.cl, those of other operations and cl/bounds.cl as the host sees them: the very
+ * files, compiled as C. */
 #ifndef CLATTN_KERNEL_ARGS_H
 #define CLATTN_KERNEL_ARGS_H
 
@@ -11,7 +12,11 @@
 #endif
 #define long cl_long
 #include "../cl/args.cl"
+
+#include "../cl/append_args.cl"
 #include "../cl/bounds.cl"
+#include "../cl/convert_args.cl"
+#include "../cl/merge_args.cl"
 #undef long
 #ifdef __clang__
 #pragma clang diagnostic pop

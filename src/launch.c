@@ -11,28 +11,42 @@ static int64_t groups_per_launch(const clattn__launch *launch)
     return budget >= launch->work ? (int64_t)(budget / launch->work) : 1;
 }
 
+/* Work-groups from `first` on; with a count of 0 one that finds nothing to do. */
+static cl_int launch_some(const clattn__launch *launch, clattn__emitter *emitter, cl_kernel instance,
+                          int64_t first, int64_t count, const char **failed)
+{
+    const clattn__recipe *recipe = launch->program->recipe;
+    *launch->first_group = (cl_int)first;
+    *launch->num_groups = (cl_int)count;
+    const cl_int code = clattn__set_arguments(emitter->cl, instance, launch->buffers, recipe->num_buffers,
+                                              launch->args, recipe->args_bytes, failed);
+    if (code != CL_SUCCESS)
+        return code;
+    return clattn__emit_kernel(emitter, instance, clattn__work_items(launch->program, launch->kernel),
+                               count > 0 ? (size_t)count : 1, failed);
+}
+
 clattn_status clattn__launch_kernel(const clattn__launch *launch, clattn__emitter *emitter, const char *where)
 {
     const char *failed = NULL;
     cl_int code = CL_SUCCESS;
-    const clattn__recipe *recipe = launch->program->recipe;
     const int64_t most = groups_per_launch(launch);
-    const size_t work_items = clattn__work_items(launch->program, launch->kernel);
     const cl_kernel instance = clattn__instance_take(launch->program, launch->kernel);
-    for (int64_t first = 0; first < launch->groups && failed == NULL; first += most) {
-        const int64_t count = launch->groups - first < most ? launch->groups - first : most;
-        *launch->first_group = (cl_int)first;
-        *launch->num_groups = (cl_int)count;
-        code = clattn__set_arguments(emitter->cl, instance, launch->buffers, recipe->num_buffers,
-                                     launch->args, recipe->args_bytes);
-        if (code != CL_SUCCESS) {
-            failed = "clSetKernelArg";
-            break;
-        }
-        code = clattn__emit_kernel(emitter, instance, work_items, (size_t)count);
-        if (code != CL_SUCCESS)
-            failed = "clEnqueueNDRangeKernel";
+    for (int64_t first = 0; first < launch->groups && code == CL_SUCCESS; first += most) {
+        const int64_t left = launch->groups - first;
+        code = launch_some(launch, emitter, instance, first, left < most ? left : most, &failed);
     }
+    clattn__instance_return(launch->program, launch->kernel, instance);
+    FORWARD_IF_CL_ERROR(&launch->context->log, where, failed, code);
+    return CLATTN_SUCCESS;
+}
+
+clattn_status clattn__launch_nothing(const clattn__launch *launch, clattn__emitter *emitter,
+                                     const char *where)
+{
+    const char *failed = NULL;
+    const cl_kernel instance = clattn__instance_take(launch->program, launch->kernel);
+    const cl_int code = launch_some(launch, emitter, instance, 0, 0, &failed);
     clattn__instance_return(launch->program, launch->kernel, instance);
     FORWARD_IF_CL_ERROR(&launch->context->log, where, failed, code);
     return CLATTN_SUCCESS;

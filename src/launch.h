@@ -11,13 +11,17 @@ typedef struct clattn__launch {
     int kernel;
     int64_t groups;
     uint64_t work; /* multiply-adds of a work-group, for max_work_per_launch */
-    const cl_mem *buffers;
+    const clattn__memory *buffers;
     cl_int *first_group, *num_groups; /* of `args`: set for each launch */
     const void *args;
 } clattn__launch;
 
 clattn_status clattn__launch_kernel(const clattn__launch *launch, clattn__emitter *emitter,
                                     const char *where);
+
+/* A command that does nothing, for what waits for the call: `groups` does not count. */
+clattn_status clattn__launch_nothing(const clattn__launch *launch, clattn__emitter *emitter,
+                                     const char *where);
 
 /* Work-groups of CLATTN__FLAT_WORK_ITEMS for so many work-items. */
 static inline int64_t clattn__flat_groups(int64_t work_items)

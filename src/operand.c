@@ -1,6 +1,15 @@
 #include "operand.h"
 
-#define WHERE "clattn_enqueue_forward"
+static int is_pointer(const clattn_tensor *tensor) { return tensor->mem_kind != CLATTN_MEM_BUFFER; }
+
+/* Where a pointer leads; buffers are places of their own. */
+static uint64_t address_of(const clattn_tensor *tensor)
+{
+    return is_pointer(tensor) ? (uint64_t)(uintptr_t)tensor->handle : 0;
+}
+
+/* The largest power of two that divides every element's place in a buffer: what kernels may count on. */
+static uint64_t alignment_of(size_t element) { return (uint64_t)element & (~(uint64_t)element + 1); }
 
 /* Elements from the first to the last one, inclusive; -1 if that overflows. */
 static int64_t extent(const clattn__operand *x)
@@ -36,74 +45,130 @@ static int rows_are_disjoint(const clattn__operand *x)
     return 1;
 }
 
-clattn_status clattn__check_kind(const clattn_tensor *tensor, const char *name, const clattn__log *log)
+/* Why pointers of a kind cannot be taken, or NULL. */
+static const char *missing_for(int32_t kind, const clattn_context *context)
 {
-    RETURN_ERROR_IF(tensor->mem_kind != CLATTN_MEM_BUFFER, log, CLATTN_UNSUPPORTED,
-                    WHERE ": %s.mem_kind = %d; expected CLATTN_MEM_BUFFER (0)", name, (int)tensor->mem_kind);
+    if (kind == CLATTN_MEM_SVM)
+        return !context->device.has_svm                       ? "the device has no shared virtual memory"
+               : context->cl.clSetKernelArgSVMPointer == NULL ? "clSetKernelArgSVMPointer was not found"
+                                                              : NULL;
+    if (kind == CLATTN_MEM_USM)
+        return !clattn__is_listed(context->device.extensions, CLATTN__USM_EXTENSION)
+                   ? "the device lacks the extension " CLATTN__USM_EXTENSION
+               : context->cl.clSetKernelArgMemPointerINTEL == NULL
+                   ? "clSetKernelArgMemPointerINTEL was not found"
+                   : NULL;
+    return NULL;
+}
+
+clattn_status clattn__check_kind(const clattn_tensor *tensor, const char *where, const char *name,
+                                 const clattn_context *context)
+{
+    const clattn__log *log = &context->log;
+    const int32_t kind = tensor->mem_kind;
+    RETURN_ERROR_IF(kind != CLATTN_MEM_BUFFER && kind != CLATTN_MEM_SVM && kind != CLATTN_MEM_USM, log,
+                    CLATTN_UNSUPPORTED,
+                    "%s: %s.mem_kind = %d; expected CLATTN_MEM_BUFFER (0), CLATTN_MEM_SVM (1) or "
+                    "CLATTN_MEM_USM (2)",
+                    where, name, (int)kind);
+    const char *missing = missing_for(kind, context);
+    RETURN_ERROR_IF(missing != NULL, log, CLATTN_UNSUPPORTED, "%s: %s.mem_kind = %s, but %s", where, name,
+                    kind == CLATTN_MEM_SVM ? "CLATTN_MEM_SVM (1)" : "CLATTN_MEM_USM (2)", missing);
     RETURN_ERROR_IF(tensor->reserved != 0 || tensor->reserved2[0] != 0 || tensor->reserved2[1] != 0, log,
-                    CLATTN_INVALID_ARGUMENT, WHERE ": %s has a reserved field that is not 0; expected 0",
+                    CLATTN_INVALID_ARGUMENT, "%s: %s has a reserved field that is not 0; expected 0", where,
                     name);
     return CLATTN_SUCCESS;
 }
 
-clattn_status clattn__check_operand(clattn__operand *x, const clattn_context *context)
+clattn_status clattn__check_alignment(const clattn_tensor *tensor, uint64_t alignment, const char *where,
+                                      const char *name, const clattn__log *log)
+{
+    const uint64_t place = address_of(tensor) + tensor->byte_offset;
+    RETURN_ERROR_IF(is_pointer(tensor) && place % alignment != 0, log, CLATTN_INVALID_ARGUMENT,
+                    "%s: %s.handle + byte_offset = 0x%llx; expected a multiple of %u", where, name,
+                    (unsigned long long)place, (unsigned)alignment);
+    return CLATTN_SUCCESS;
+}
+
+/* Of buffers the driver knows how far they reach; of pointers nobody does. */
+static clattn_status check_reach(const clattn__operand *x, const char *where, const clattn_context *context)
+{
+    const clattn__log *log = &context->log;
+    size_t bytes = 0;
+    if (is_pointer(x->tensor))
+        return CLATTN_SUCCESS;
+    FORWARD_IF_CL_ERROR(
+        log, where, "clGetMemObjectInfo",
+        context->cl.clGetMemObjectInfo((cl_mem)x->tensor->handle, CL_MEM_SIZE, sizeof bytes, &bytes, NULL));
+    RETURN_ERROR_IF(x->end > bytes, log, CLATTN_BUFFER_TOO_SMALL,
+                    "%s: %s: the buffer has %llu bytes; expected at least %llu for its offset, strides and "
+                    "lengths",
+                    where, x->name, (unsigned long long)bytes, (unsigned long long)x->end);
+    return CLATTN_SUCCESS;
+}
+
+clattn_status clattn__check_operand(clattn__operand *x, const char *where, const clattn_context *context)
 {
     const clattn__log *log = &context->log;
     const clattn_tensor *t = x->tensor;
     int empty = 0;
-    size_t bytes = 0;
-    FORWARD_IF_ERROR(clattn__check_kind(t, x->name, log));
+    FORWARD_IF_ERROR(clattn__check_kind(t, where, x->name, context));
     for (int axis = 0; axis < 4; axis++)
         empty |= x->size[axis] == 0;
     if (t->handle == NULL) {
-        RETURN_ERROR_IF(x->is_needed && !empty, log, CLATTN_INVALID_ARGUMENT,
-                        WHERE ": %s.handle is NULL; expected a cl_mem, the plan has this tensor take part",
-                        x->name);
+        RETURN_ERROR_IF(
+            x->is_needed && !empty, log, CLATTN_INVALID_ARGUMENT,
+            "%s: %s.handle is NULL; expected a cl_mem or pointer, the plan has this tensor take part", where,
+            x->name);
         return CLATTN_SUCCESS;
     }
     RETURN_ERROR_IF(!x->is_needed, log, CLATTN_INVALID_ARGUMENT,
-                    WHERE ": %s.handle is set; expected NULL, the plan's features leave it out", x->name);
+                    "%s: %s.handle is set; expected NULL, the plan's features leave it out", where, x->name);
     static const char *const axes[] = {"batch", "head", "token", "last"};
     for (int axis = 0; axis < 4; axis++)
         RETURN_ERROR_IF(t->stride[axis] < 0, log, CLATTN_INVALID_ARGUMENT,
-                        WHERE ": %s.stride[%d] (%s) = %lld; expected >= 0", x->name, axis, axes[axis],
+                        "%s: %s.stride[%d] (%s) = %lld; expected >= 0", where, x->name, axis, axes[axis],
                         (long long)t->stride[axis]);
     RETURN_ERROR_IF(t->byte_offset % x->element != 0, log, CLATTN_INVALID_ARGUMENT,
-                    WHERE ": %s.byte_offset = %llu; expected a multiple of the element size %u", x->name,
+                    "%s: %s.byte_offset = %llu; expected a multiple of the element size %u", where, x->name,
                     (unsigned long long)t->byte_offset, (unsigned)x->element);
+    FORWARD_IF_ERROR(clattn__check_alignment(t, alignment_of(x->element), where, x->name, log));
     if (empty)
         return CLATTN_SUCCESS;
     const int64_t elements = extent(x);
     RETURN_ERROR_IF(elements < 0 || t->byte_offset > INT64_MAX / 2, log, CLATTN_INVALID_ARGUMENT,
-                    WHERE ": %s: strides and lengths reach beyond 2^60 elements", x->name);
+                    "%s: %s: strides and lengths reach beyond 2^60 elements", where, x->name);
     RETURN_ERROR_IF(x->is_output && !rows_are_disjoint(x), log, CLATTN_INVALID_ARGUMENT,
-                    WHERE ": %s.stride = {%lld, %lld, %lld}; expected rows of an output not to overlap",
+                    "%s: %s.stride = {%lld, %lld, %lld}; expected rows of an output not to overlap", where,
                     x->name, (long long)t->stride[0], (long long)t->stride[1], (long long)t->stride[2]);
     x->begin = t->byte_offset;
     x->end = t->byte_offset + (uint64_t)elements * x->element;
-    FORWARD_IF_CL_ERROR(
-        log, WHERE, "clGetMemObjectInfo",
-        context->cl.clGetMemObjectInfo((cl_mem)t->handle, CL_MEM_SIZE, sizeof bytes, &bytes, NULL));
-    RETURN_ERROR_IF(x->end > bytes, log, CLATTN_BUFFER_TOO_SMALL,
-                    WHERE ": %s: the buffer has %llu bytes; expected at least %llu for its offset, "
-                          "strides and lengths",
-                    x->name, (unsigned long long)bytes, (unsigned long long)x->end);
-    return CLATTN_SUCCESS;
+    return check_reach(x, where, context);
 }
 
-clattn_status clattn__check_overlap(const clattn__operand *operands, int count, const clattn__log *log)
+/* Bytes of one buffer, or addresses. */
+static int overlap(const clattn__operand *x, const clattn__operand *y)
+{
+    const clattn_tensor *a = x->tensor, *b = y->tensor;
+    if (a->handle == NULL || b->handle == NULL || is_pointer(a) != is_pointer(b) ||
+        (!is_pointer(a) && a->handle != b->handle) || x->begin == x->end || y->begin == y->end)
+        return 0;
+    return address_of(a) + x->begin < address_of(b) + y->end &&
+           address_of(b) + y->begin < address_of(a) + x->end;
+}
+
+clattn_status clattn__check_overlap(const clattn__operand *operands, int count, const char *where,
+                                    const clattn__log *log)
 {
     for (int i = 0; i < count; i++)
         for (int j = 0; j < count; j++) {
             const clattn__operand *x = &operands[i], *y = &operands[j];
-            RETURN_ERROR_IF(i != j && x->is_output && x->tensor->handle != NULL &&
-                                x->tensor->handle == y->tensor->handle && x->begin < y->end &&
-                                y->begin < x->end,
-                            log, CLATTN_INVALID_ARGUMENT,
-                            WHERE ": output %s and %s overlap in one buffer (bytes %llu to %llu and %llu "
-                                  "to %llu)",
-                            x->name, y->name, (unsigned long long)x->begin, (unsigned long long)x->end,
-                            (unsigned long long)y->begin, (unsigned long long)y->end);
+            RETURN_ERROR_IF(i != j && x->is_output && overlap(x, y), log, CLATTN_INVALID_ARGUMENT,
+                            "%s: output %s and %s overlap in one %s (bytes %llu to %llu and %llu to %llu%s)",
+                            where, x->name, y->name, is_pointer(x->tensor) ? "memory" : "buffer",
+                            (unsigned long long)x->begin, (unsigned long long)x->end,
+                            (unsigned long long)y->begin, (unsigned long long)y->end,
+                            is_pointer(x->tensor) ? " of their handles" : "");
         }
     return CLATTN_SUCCESS;
 }
@@ -121,6 +186,8 @@ int clattn__rows_are_aligned(const clattn__operand *x, const clattn__cl *cl)
     for (int axis = 0; axis < 3; axis++)
         if (x->size[axis] > 1 && t->stride[axis] % 4 != 0)
             return 0;
+    if (is_pointer(t))
+        return address_of(t) % group == 0;
     if (cl->clGetMemObjectInfo((cl_mem)t->handle, CL_MEM_FLAGS, sizeof flags, &flags, NULL) != CL_SUCCESS)
         return 0;
     if ((flags & CL_MEM_USE_HOST_PTR) != 0 &&

@@ -18,6 +18,14 @@ PIECE(portable)
 PIECE(cpu_vectors)
 PIECE(cpu)
 PIECE(parts)
+PIECE(append_args)
+PIECE(convert_args)
+PIECE(merge_args)
+PIECE(encode)
+PIECE(rows)
+PIECE(append)
+PIECE(convert_rows)
+PIECE(merge)
 #undef PIECE
 
 /* clang-format off */
@@ -71,8 +79,39 @@ const clattn__path *clattn__path_at(int index)
     return (size_t)index < sizeof table / sizeof *table ? &table[index] : NULL;
 }
 
-const clattn__path *clattn__path_of_operation(int32_t operation)
-{
-    (void)operation;
-    return NULL;
-}
+/* What operations other than attention share: types and addresses, and rows that go to caches. */
+#define ADDRESS_PIECES PIECE(convert), PIECE(cache_types), PIECE(bounds), PIECE(address)
+#define ROW_PIECES ADDRESS_PIECES, PIECE(encode), PIECE(rows)
+
+static const clattn__path operations[] = {
+    [CLATTN_OPERATION_KV_APPEND] = {CLATTN_PATH_PORTABLE,
+                                    "append",
+                                    is_any,
+                                    {{clattn__tile_flat,
+                                      {"append", "append_lengths"},
+                                      CLATTN__APPEND_BUFFERS,
+                                      sizeof(append_args),
+                                      {PIECE(args), PIECE(append_args), ROW_PIECES, PIECE(append)}},
+                                     {NULL, {NULL}, 0, 0, {{NULL, NULL, NULL}}}}},
+    [CLATTN_OPERATION_MERGE] = {CLATTN_PATH_PORTABLE,
+                                "merge",
+                                is_any,
+                                {{clattn__tile_flat,
+                                  {"merge"},
+                                  CLATTN__MERGE_BUFFERS,
+                                  sizeof(merge_args),
+                                  {PIECE(args), PIECE(merge_args), ADDRESS_PIECES, PIECE(parts),
+                                   PIECE(merge)}},
+                                 {NULL, {NULL}, 0, 0, {{NULL, NULL, NULL}}}}},
+    [CLATTN_OPERATION_CONVERT] = {CLATTN_PATH_PORTABLE,
+                                  "convert",
+                                  is_any,
+                                  {{clattn__tile_flat,
+                                    {"convert_rows"},
+                                    CLATTN__CONVERT_BUFFERS,
+                                    sizeof(convert_args),
+                                    {PIECE(args), PIECE(convert_args), ROW_PIECES, PIECE(convert_rows)}},
+                                   {NULL, {NULL}, 0, 0, {{NULL, NULL, NULL}}}}},
+};
+
+const clattn__path *clattn__path_of_operation(int32_t operation) { return &operations[operation]; }

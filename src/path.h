@@ -21,6 +21,9 @@ enum {
     CLATTN__KERNELS
 };
 
+/* Kernels of append programs; merge and convert have one. */
+enum { CLATTN__APPEND_ROWS, CLATTN__APPEND_LENGTHS };
+
 enum { CLATTN__MAX_PIECES = 12 };
 
 /* A program: what it is compiled from, and its kernels. */

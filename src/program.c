@@ -192,22 +192,23 @@ static clattn_status warm_up(clattn__program *program, clattn_context *context)
 {
     enum { MOST_BUFFERS = 32, MOST_ARGS = 1024 };
     const clattn__recipe *recipe = program->recipe;
-    const cl_mem none[MOST_BUFFERS] = {NULL};
+    const clattn__memory none[MOST_BUFFERS] = {{CLATTN_MEM_BUFFER, NULL}};
+    const char *failed = NULL;
     const uint64_t nothing[MOST_ARGS / sizeof(uint64_t)] = {0};
     assert(recipe->num_buffers <= MOST_BUFFERS && recipe->args_bytes <= MOST_ARGS);
     for (int kernel = 0; kernel < CLATTN__KERNELS; kernel++) {
         const cl_kernel instance = program->instance[kernel][0];
-        clattn__emitter emitter = {&context->cl, context->warm_queue, 0, NULL, NULL};
+        clattn__emitter emitter = clattn__emit_to_queue(&context->cl, context->warm_queue, 0, NULL);
         if (instance == NULL)
             continue;
-        FORWARD_IF_CL_ERROR(&program->log, WHERE, "clSetKernelArg",
-                            clattn__set_arguments(&context->cl, instance, none, recipe->num_buffers, nothing,
-                                                  recipe->args_bytes));
-        const cl_int code = clattn__emit_kernel(&emitter, instance, clattn__work_items(program, kernel), 1);
+        cl_int code = clattn__set_arguments(&context->cl, instance, none, recipe->num_buffers, nothing,
+                                            recipe->args_bytes, &failed);
+        FORWARD_IF_CL_ERROR(&program->log, WHERE, failed, code);
+        code = clattn__emit_kernel(&emitter, instance, clattn__work_items(program, kernel), 1, &failed);
         clattn__emit_abandon(&emitter);
         if (code == CL_OUT_OF_RESOURCES || code == CL_INVALID_WORK_GROUP_SIZE)
             return tile_fails(program, clattn_status_string(code));
-        FORWARD_IF_CL_ERROR(&program->log, WHERE, "clEnqueueNDRangeKernel", code);
+        FORWARD_IF_CL_ERROR(&program->log, WHERE, failed, code);
         FORWARD_IF_CL_ERROR(&program->log, WHERE, "clFinish", context->cl.clFinish(context->warm_queue));
     }
     return CLATTN_SUCCESS;

@@ -117,11 +117,13 @@ static uint64_t local_bytes(const row *r, int32_t qk_piece, const clattn__kernel
     return (q + 15) / 16 * 16 + ((k > p + v ? k : p + v) + 15) / 16 * 16 + references + flag + seen;
 }
 
+static int has_16_bits(int32_t dtype) { return dtype == CLATTN_DTYPE_F16 || dtype == CLATTN_DTYPE_BF16; }
+
 static int fits(const row *r, uint64_t bytes, const clattn__device *device, const clattn__kernel_shape *shape)
 {
     const size_t work_items = (size_t)(r->items_x * r->items_y);
-    const int is_16_bit = shape->dtype_k != CLATTN_DTYPE_F32 && shape->dtype_v != CLATTN_DTYPE_F32 &&
-                          (r->storage != PACK_QKV || shape->dtype_q != CLATTN_DTYPE_F32);
+    const int is_16_bit = has_16_bits(shape->dtype_k) && has_16_bits(shape->dtype_v) &&
+                          (r->storage != PACK_QKV || has_16_bits(shape->dtype_q));
     const int is_cpu = (device->type & CL_DEVICE_TYPE_CPU) != 0;
     return shape->dim_qk_class <= r->max_dim && shape->dim_v_class <= r->max_dim &&
            shape->dim_v_class / 4 % r->items_x == 0 && (r->storage == ANY || is_16_bit) &&
@@ -131,47 +133,104 @@ static int fits(const row *r, uint64_t bytes, const clattn__device *device, cons
            work_items <= device->max_work_group && work_items <= device->max_work_items_0;
 }
 
+/* What the compiler is like, by the driver's own words. */
+typedef struct vendor {
+    int is_intel; /* other compilers for Intel's GPUs (Mesa's) neither spill so nor know the options */
+    int is_nvidia;
+} vendor;
+
+static vendor vendor_of(const clattn__device *device)
+{
+    const vendor v = {(device->type & CL_DEVICE_TYPE_GPU) != 0 && strstr(device->platform, "Intel") != NULL,
+                      strstr(device->vendor, "NVIDIA") != NULL};
+    return v;
+}
+
+static void fill_tile(clattn__tile *out, const row *r, uint64_t bytes, int32_t qk_piece, const vendor *v,
+                      const clattn__kernel_shape *shape, const char *options)
+{
+    memset(out, 0, sizeof *out);
+    out->block_q = r->block_q;
+    out->block_k = r->block_k;
+    out->work_items = r->items_x * r->items_y;
+    out->map_rows = r->block_q;
+    out->map_keys = r->block_k;
+    out->local_bytes = bytes;
+    snprintf(out->options, sizeof out->options,
+             "-DBLOCK_Q=%d -DBLOCK_K=%d -DITEMS_X=%d -DITEMS_Y=%d -DQK_PIECE=%d -DQ_RESIDENT=%d "
+             "-DV_PIECE=%d -DPACK_Q=%d -DPACK_KV=%d -DUNROLL=%d%s%s",
+             (int)r->block_q, (int)r->block_k, (int)r->items_x, (int)r->items_y, (int)qk_piece,
+             (int)r->q_resident, (int)r->v_piece, r->storage == PACK_QKV, r->storage >= PACK_KV,
+             v->is_nvidia ? (int)r->unroll : 1, v->is_intel ? INTEL_OPTIONS : "", options);
+    snprintf(out->label, sizeof out->label, "%dx%d, %dx%d work-items%s%s", (int)r->block_q, (int)r->block_k,
+             (int)r->items_x, (int)r->items_y, r->storage >= PACK_KV ? ", 16-bit tiles" : "",
+             qk_piece < shape->dim_qk_class ? ", head dim in pieces" : "");
+}
+
 int clattn__tile_portable(clattn__tile *out, const clattn__device *device, const clattn__kernel_shape *shape,
                           int index)
 {
-    /* By platform: other compilers for Intel's GPUs (Mesa's) neither spill so nor know the options. */
-    const int is_intel =
-        (device->type & CL_DEVICE_TYPE_GPU) != 0 && strstr(device->platform, "Intel") != NULL;
-    const int is_nvidia = strstr(device->vendor, "NVIDIA") != NULL;
-    const int is_light = is_intel || (shape->score_full && !is_nvidia);
+    const vendor v = vendor_of(device);
+    const int is_light = v.is_intel || (shape->score_full && !v.is_nvidia);
     for (int i = is_light ? -LIGHT_ROWS : 0; i < ROWS; i++) {
         const row *r = i < 0 ? &light_rows[LIGHT_ROWS + i] : &rows[i];
         const int32_t qk_piece = piece_of(shape->dim_qk_class, r->qk_piece);
         const uint64_t bytes = local_bytes(r, qk_piece, shape);
         if (!fits(r, bytes, device, shape) || index-- > 0)
             continue;
-        out->block_q = r->block_q;
-        out->block_k = r->block_k;
-        out->work_items = r->items_x * r->items_y;
-        out->map_rows = r->block_q;
-        out->map_keys = r->block_k;
-        out->local_bytes = bytes;
-        snprintf(out->options, sizeof out->options,
-                 "-DBLOCK_Q=%d -DBLOCK_K=%d -DITEMS_X=%d -DITEMS_Y=%d -DQK_PIECE=%d -DQ_RESIDENT=%d "
-                 "-DV_PIECE=%d -DPACK_Q=%d -DPACK_KV=%d -DUNROLL=%d%s",
-                 (int)r->block_q, (int)r->block_k, (int)r->items_x, (int)r->items_y, (int)qk_piece,
-                 (int)r->q_resident, (int)r->v_piece, r->storage == PACK_QKV, r->storage >= PACK_KV,
-                 is_nvidia ? (int)r->unroll : 1, is_intel ? INTEL_OPTIONS : "");
-        snprintf(out->label, sizeof out->label, "%dx%d, %dx%d work-items%s%s", (int)r->block_q,
-                 (int)r->block_k, (int)r->items_x, (int)r->items_y,
-                 r->storage >= PACK_KV ? ", 16-bit tiles" : "",
-                 qk_piece < shape->dim_qk_class ? ", head dim in pieces" : "");
+        fill_tile(out, r, bytes, qk_piece, &v, shape, "");
         return 1;
     }
     return 0;
 }
 
+/* Decode kernels. Rows are few: block_q is for the heads of a group, rounded up, and ends the search for a
+ * row. Each work-group has as many loads under way as its registers hold, and several share a compute
+ * unit. */
+/* clang-format off */
+static const row decode_rows[] = {
+    /* dim, KiB, block, items, K columns, Q stays, V keys, storage, unroll */
+    {64, 20, 4, 128, 16, 2, WHOLE, 1, 128, PACK_KV, 1},
+    {64, 16, 4, 32, 16, 4, WHOLE, 1, 32, ANY, 1},
+    {64, 20, 8, 128, 16, 2, WHOLE, 1, 128, PACK_KV, 1},
+    {64, 16, 8, 32, 16, 4, WHOLE, 1, 32, ANY, 1},
+    {64, 16, 16, 32, 16, 4, WHOLE, 1, 32, ANY, 1},
+
+    {128, 20, 4, 64, 32, 2, WHOLE, 1, 64, PACK_KV, 1},
+    {128, 36, 4, 64, 32, 2, WHOLE, 1, 64, ANY, 1},
+    {128, 18, 4, 32, 32, 2, WHOLE, 1, 32, ANY, 1},
+    {128, 20, 8, 64, 32, 2, WHOLE, 1, 64, PACK_KV, 1},
+    {128, 36, 8, 64, 32, 2, WHOLE, 1, 64, ANY, 1},
+    {128, 16, 8, 16, 16, 4, WHOLE, 1, 16, ANY, 1},
+    {128, 20, 16, 32, 16, 4, WHOLE, 1, 32, ANY, 1},
+    {128, 16, 16, 8, 8, 8, WHOLE, 1, 8, ANY, 1},
+
+    {576, 40, 8, 32, 16, 4, 64, 1, 8, ANY, 1},
+    {576, 16, 8, 16, 8, 8, 32, 0, 4, ANY, 1},
+};
+/* clang-format on */
+
+#define DECODE_ROWS ((int)(sizeof decode_rows / sizeof *decode_rows))
+
 int clattn__tile_portable_decode(clattn__tile *out, const clattn__device *device,
                                  const clattn__kernel_shape *shape, int index)
 {
-    (void)out;
-    (void)device;
-    (void)shape;
-    (void)index;
+    enum { GROUPS_PER_UNIT = 12, CPU_GROUPS_PER_UNIT = 4, MAP_KEYS = 32 };
+    const vendor v = vendor_of(device);
+    const int is_cpu = (device->type & CL_DEVICE_TYPE_CPU) != 0;
+    for (int i = 0; i < DECODE_ROWS; i++) {
+        const row *r = &decode_rows[i];
+        const int32_t qk_piece = piece_of(shape->dim_qk_class, r->qk_piece);
+        const uint64_t bytes = local_bytes(r, qk_piece, shape);
+        const int is_last_size = r->block_q >= 16 || r->max_dim > 128;
+        if ((r->block_q < shape->heads_per_kv && !is_last_size) || !fits(r, bytes, device, shape) ||
+            index-- > 0)
+            continue;
+        fill_tile(out, r, bytes, qk_piece, &v, shape, " -DDECODE=1");
+        out->map_rows = 1;
+        out->map_keys = r->block_k < MAP_KEYS ? r->block_k : MAP_KEYS;
+        out->groups_per_unit = is_cpu ? CPU_GROUPS_PER_UNIT : GROUPS_PER_UNIT;
+        return 1;
+    }
     return 0;
 }

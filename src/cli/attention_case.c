@@ -5,7 +5,6 @@
 #include "case_serving.h"
 #include "case_tensors.h"
 #include "cli.h"
-#include "kv_dtype.h"
 #include "tensor_convert.h"
 
 #include <cjson/cJSON.h>
@@ -96,15 +95,12 @@ int case_from_file(attention_case *out, const safetensors_file *file, const char
 static safetensors_tensor matrix(const char *name, const void *values, int32_t dtype, int64_t heads,
                                  int64_t length, int64_t dim, const case_inputs *in, int bshd)
 {
-    const kv_dtype *type = kv_dtype_of(dtype);
-    const int64_t columns = type->elements > 1 ? dim / type->elements * (int64_t)type->bytes : dim;
+    const int32_t unit = dtype_elements(dtype);
+    const int64_t columns = unit > 1 ? dim / unit * (int64_t)dtype_size(dtype) : dim;
     const safetensors_tensor t = {
-        name,
-        type->file_dtype,
-        4,
-        {in->batch, bshd ? length : heads, bshd ? heads : length, columns},
-        values,
-        (size_t)(in->batch * heads * length * (dim / type->elements)) * type->bytes};
+        name,   dtype_safetensors_name(dtype),
+        4,      {in->batch, bshd ? length : heads, bshd ? heads : length, columns},
+        values, (size_t)(in->batch * heads * length * (dim / unit)) * dtype_size(dtype)};
     return t;
 }
 
@@ -119,7 +115,7 @@ int case_from_inputs(attention_case *out, const case_inputs *in, const call_opti
     tensor[2] = matrix("v", in->v, in->dtype_v, in->heads_kv, in->kv_len, in->head_dim_v, in, bshd);
     memcpy(tensor + 3, in->extra, in->num_extra * sizeof *tensor);
     for (int i = 0; i < 2; i++) /* what blocks are is told by an option */
-        if (kv_dtype_of(i ? in->dtype_v : in->dtype_k)->elements > 1)
+        if (dtype_elements(i ? in->dtype_v : in->dtype_k) > 1)
             with_types.serving.kv_dtype[i] = i ? in->dtype_v : in->dtype_k;
     return case_from_file(out, &file, "inputs", &with_types);
 }
@@ -268,7 +264,8 @@ int case_save(const attention_case *c, const char *path, uint64_t local_bytes)
     for (int i = 0; i < NUM_INPUTS; i++) {
         const case_tensor *given = &c->given[i == TENSOR_V];
         const case_tensor *t = (i == TENSOR_K || i == TENSOR_V) && given->present ? given : &c->tensor[i];
-        const int computed = (i == TENSOR_K_SCALE || i == TENSOR_V_SCALE) && !t->values && t->value_bytes == 0;
+        const int computed =
+            (i == TENSOR_K_SCALE || i == TENSOR_V_SCALE) && !t->values && t->value_bytes == 0;
         if (!t->present || computed || (i == TENSOR_ALIBI_SLOPES && c->options.alibi_max_bias != 0))
             continue; /* --alibi-max-bias computes them again */
         safetensors_tensor *out = &tensors[count++];

@@ -28,8 +28,8 @@ typedef struct case_tensor {
 typedef struct attention_case {
     call_options options;
     int64_t batch, heads_q, heads_kv, q_len, kv_len, head_dim_qk, head_dim_v;
-    int64_t total_q, total_k;                  /* rows of packed tensors; otherwise 0 */
-    int64_t page_size, num_pages, max_blocks;  /* of caches in pages; otherwise 0 */
+    int64_t total_q, total_k;                 /* rows of packed tensors; otherwise 0 */
+    int64_t page_size, num_pages, max_blocks; /* of caches in pages; otherwise 0 */
     case_tensor tensor[TENSOR_COUNT];
     case_tensor given[2]; /* k and v as floats, where --kv-dtype makes caches of them; then the values of
                              tensor[TENSOR_K] or [TENSOR_V], and the scales that go with them, are NULL */
@@ -63,8 +63,8 @@ int case_can_be_wrong(const attention_case *c);
 /* What a plan for the case says. */
 clattn_plan_desc case_plan_desc(const attention_case *c);
 
-/* The case as the reference sees it: lengths, positions and masks always; q, k and v only if they lie in padded
- * tensors of floats. case_dense.h has them otherwise. */
+/* The case as the reference sees it: lengths, positions and masks always; q, k and v only if they lie in
+ * padded tensors of floats. case_dense.h has them otherwise. */
 reference_call case_reference(const attention_case *c);
 
 /* Writes inputs and options, such that `clattn run FILE` repeats the case. */

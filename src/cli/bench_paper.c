@@ -93,7 +93,7 @@ static int convert_input(safetensors_file *file, int32_t dtype, void *converted[
     for (int i = 0; i < 3; i++) {
         safetensors_tensor *t = (safetensors_tensor *)safetensors_find(file, names[i]);
         const int32_t from = t ? dtype_from_safetensors_name(t->dtype) : 0;
-        if (from == 0 || from == dtype)
+        if (!dtype_is_plain(from) || from == dtype)
             continue; /* what is missing or no float type is refused by case_from_file */
         const size_t count = t->bytes / dtype_size(from);
         unsigned char *values = converted[i] = malloc(count * dtype_size(dtype) + 1);

@@ -77,7 +77,8 @@ const option_row call_rows[] = {
      "keys seen left and right of the position; -1: all"},
     {OPTION_SCALE, "scale", 0, ARGUMENT_REQUIRED, "X", "default: 1/sqrt(head dim)"},
     {OPTION_SOFTCAP, "softcap", 0, ARGUMENT_REQUIRED, "X", "scores become X * tanh(score / X)"},
-    {OPTION_LAYOUT, "layout", 0, ARGUMENT_REQUIRED, "bhsd|bshd", "of q, k, v and o, unless packed or paged; default: bhsd"},
+    {OPTION_LAYOUT, "layout", 0, ARGUMENT_REQUIRED, "bhsd|bshd",
+     "of q, k, v and o, unless packed or paged; default: bhsd"},
     {OPTION_OUT_DTYPE, "out-dtype", 0, ARGUMENT_REQUIRED, "TYPE", "f32, f16 or bf16; default: q's"},
     {OPTION_LSE, "lse", 0, ARGUMENT_NONE, NULL, "also the log-sum-exp of every row"},
     {OPTION_LSE_BASE, "lse-base", 0, ARGUMENT_REQUIRED, "2|e", "of the log-sum-exp; default: e"},
@@ -105,12 +106,8 @@ const option_row call_rows[] = {
     }
 
 const option_row call_rows_not_offered[] = {
-    NOT_OFFERED("deterministic"),
-    NOT_OFFERED("dropout"),
-    NOT_OFFERED("seed"),
-    NOT_OFFERED("dropout-offset"),
-    NOT_OFFERED("backward"),
-    {OPTION_END, NULL, 0, 0, NULL, NULL},
+    NOT_OFFERED("deterministic"),  NOT_OFFERED("dropout"),  NOT_OFFERED("seed"),
+    NOT_OFFERED("dropout-offset"), NOT_OFFERED("backward"), {OPTION_END, NULL, 0, 0, NULL, NULL},
 };
 
 static int apply_causal(call_options *o, const char *value)
@@ -343,9 +340,9 @@ static void add_positions(cJSON *words, const call_options *o)
     const int64_t window[2] = {o->window_left, o->window_right};
     if (o->causal)
         option_add_word(words, "%s",
-                 o->position_mode == CLATTN_POSITION_TOP_LEFT ? "--causal=top-left"
-                 : o->alignment_given                         ? "--causal=bottom-right"
-                                                              : "--causal");
+                        o->position_mode == CLATTN_POSITION_TOP_LEFT ? "--causal=top-left"
+                        : o->alignment_given                         ? "--causal=bottom-right"
+                                                                     : "--causal");
     if (o->position_mode == CLATTN_POSITION_EXPLICIT)
         add_integers(words, "offset", NULL, &o->q_offset, 1);
     if (o->has_window)

@@ -4,7 +4,6 @@
 #include "cache_types.h"
 #include "case_serving.h"
 #include "cli.h"
-#include "kv_dtype.h"
 #include "tensor_convert.h"
 
 #include <stdlib.h>
@@ -37,9 +36,10 @@ void case_load_row(const attention_case *c, int tensor, const unsigned char *val
     const case_tensor *s = &c->tensor[tensor == TENSOR_K ? TENSOR_K_SCALE : TENSOR_V_SCALE];
     float scale = 1;
     if (scales) /* in a file they may lie at any address */
-        memcpy(&scale, (const char *)scales + (size_t)element_of(s, batch, head, token) * sizeof scale, sizeof scale);
+        memcpy(&scale, (const char *)scales + (size_t)element_of(s, batch, head, token) * sizeof scale,
+               sizeof scale);
     cache_decode_row(t->dtype, values + (size_t)element_of(t, batch, head, token) * t->element,
-                     t->dim[3] * kv_dtype_of(t->dtype)->elements, scale, out);
+                     t->dim[3] * dtype_elements(t->dtype), scale, out);
 }
 
 static reference_tensor view_of(const void *data, int32_t dtype, int64_t heads, int64_t tokens, int64_t dim)

@@ -108,8 +108,8 @@ static int read_extra(attention_case *c, int tensor, const safetensors_tensor *s
     return CLI_OK;
 }
 
-/* In pages, the longest sequence that there can be is seldom the longest that there is: bias and mask may have
- * as many keys as some number between the two, which then bounds the call. */
+/* In pages, the longest sequence that there can be is seldom the longest that there is: bias and mask may
+ * have as many keys as some number between the two, which then bounds the call. */
 static void take_key_bound(attention_case *c, const safetensors_file *file)
 {
     int64_t longest = 0;

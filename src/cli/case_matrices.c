@@ -3,7 +3,6 @@
 #include "case_serving.h"
 #include "case_tensors.h"
 #include "cli.h"
-#include "kv_dtype.h"
 #include "tensor_convert.h"
 
 #include <inttypes.h>
@@ -14,26 +13,27 @@
 /* k or v, of any type that caches have. Blocks are bytes to a file: --kv-dtype tells which. */
 static int read_cache(case_tensor *t, const safetensors_tensor *source, int32_t wanted, const char *name)
 {
-    const kv_dtype *want = wanted ? kv_dtype_of(wanted) : NULL;
     const int is_bytes = strcmp(source->dtype, "U8") == 0;
-    const kv_dtype *have = is_bytes ? NULL : kv_dtype_from_file(source->dtype);
+    const int32_t have =
+        is_bytes && dtype_elements(wanted) > 1 ? wanted : dtype_from_safetensors_name(source->dtype);
     case_read_raw(t, source, name);
-    if (is_bytes && want && want->elements > 1)
-        have = want;
     if (!have && is_bytes)
-        return cli_fail(CLI_USAGE,
-                        "%.200s: tensor '%s' is U8; expected with a --kv-dtype of blocks, such as q8_0 or q4_0",
-                        name, source->name);
+        return cli_fail(
+            CLI_USAGE,
+            "%.200s: tensor '%s' is U8; expected with a --kv-dtype of blocks, such as q8_0 or q4_0", name,
+            source->name);
     if (!have)
-        return cli_fail(CLI_USAGE,
-                        "%.200s: tensor '%s' is %s; expected F32, F16, BF16, I8, F8_E4M3, F8_E5M2 or U8 (blocks)",
-                        name, source->name, source->dtype);
-    if (want && want != have && dtype_from_safetensors_name(source->dtype) == 0)
-        return cli_fail(CLI_USAGE,
-                        "%.200s: tensor '%s' is %s; expected F32, F16 or BF16, to be stored as %s by --kv-dtype",
-                        name, source->name, source->dtype, want->name);
-    t->dtype = have->dtype;
-    t->element = have->bytes;
+        return cli_fail(
+            CLI_USAGE,
+            "%.200s: tensor '%s' is %s; expected F32, F16, BF16, I8, F8_E4M3, F8_E5M2 or U8 (blocks)", name,
+            source->name, source->dtype);
+    if (wanted && wanted != have && !dtype_is_plain(have))
+        return cli_fail(
+            CLI_USAGE,
+            "%.200s: tensor '%s' is %s; expected F32, F16 or BF16, to be stored as %s by --kv-dtype", name,
+            source->name, source->dtype, dtype_name(wanted));
+    t->dtype = have;
+    t->element = dtype_size(have);
     return CLI_OK;
 }
 
@@ -52,7 +52,7 @@ static int take_shape(attention_case *c, int tensor, const char *name)
 {
     case_tensor *t = &c->tensor[tensor];
     const int form = case_form(c, tensor), rank = form == FORM_PACKED ? 3 : 4;
-    const size_t unit = t->element / (size_t)(kv_dtype_of(t->dtype)->elements > 1 ? 1 : t->element);
+    const size_t unit = dtype_elements(t->dtype) > 1 ? t->element : 1; /* of the last axis of a file */
     char text[160];
     safetensors_shape_text(text, sizeof text, t->shape, t->rank);
     if (t->rank != rank)
@@ -60,8 +60,8 @@ static int take_shape(attention_case *c, int tensor, const char *name)
                         tensor_names[tensor], text, rank, case_form_text(form));
     if (t->shape[rank - 1] % (int64_t)unit != 0)
         return cli_fail(CLI_USAGE,
-                        "%.200s: tensor '%s' has shape %s; expected a last axis of %s blocks of %d bytes", name,
-                        tensor_names[tensor], text, kv_dtype_of(t->dtype)->name, (int)unit);
+                        "%.200s: tensor '%s' has shape %s; expected a last axis of %s blocks of %d bytes",
+                        name, tensor_names[tensor], text, dtype_name(t->dtype), (int)unit);
     t->dim[0] = form == FORM_PACKED ? 1 : t->shape[0];
     t->dim[1] = t->shape[form == FORM_BHSD || form == FORM_PACKED ? 1 : 2];
     t->dim[2] = t->shape[form == FORM_BHSD ? 2 : form == FORM_PACKED ? 0 : 1];
@@ -82,7 +82,7 @@ int case_read_matrix(attention_case *c, int tensor, const safetensors_file *file
     return status == CLI_OK ? take_shape(c, tensor, name) : status;
 }
 
-static int64_t head_dim(const case_tensor *t) { return t->dim[3] * kv_dtype_of(t->dtype)->elements; }
+static int64_t head_dim(const case_tensor *t) { return t->dim[3] * dtype_elements(t->dtype); }
 
 /* Whether two tensors agree in something; the message shows both shapes. */
 static int expect_same(const attention_case *c, const char *name, int a, int b, int same, const char *what)
@@ -111,8 +111,8 @@ static int check_agreement(const attention_case *c, const char *name)
     if (form_q < FORM_PACKED && form_k < FORM_PACKED)
         status = expect_same(c, name, TENSOR_Q, TENSOR_K, q->dim[0] == k->dim[0], "batch");
     if (status == CLI_OK && v->present)
-        status = expect_same(c, name, form_q < FORM_PACKED && form_k < FORM_PACKED ? TENSOR_Q : TENSOR_K, TENSOR_V,
-                             k->dim[0] == v->dim[0], form_k == FORM_PAGES ? "pages" : "batch");
+        status = expect_same(c, name, form_q < FORM_PACKED && form_k < FORM_PACKED ? TENSOR_Q : TENSOR_K,
+                             TENSOR_V, k->dim[0] == v->dim[0], form_k == FORM_PAGES ? "pages" : "batch");
     if (status == CLI_OK)
         status = expect_same(c, name, TENSOR_Q, TENSOR_K, q->dim[3] == head_dim(k), "head dim");
     if (status == CLI_OK && v->present)
@@ -147,7 +147,8 @@ static int check_shapes(const attention_case *c, const char *name)
         if (c->tensor[t].present)
             status = check_limits(c, t, name);
     if (status == CLI_OK && c->options.serving.v_in_k > head_dim(k))
-        status = cli_fail(CLI_USAGE, "--v-in-k: %" PRId64 " columns; expected at most the head dim of 'k', %" PRId64,
+        status = cli_fail(CLI_USAGE,
+                          "--v-in-k: %" PRId64 " columns; expected at most the head dim of 'k', %" PRId64,
                           c->options.serving.v_in_k, head_dim(k));
     if (status == CLI_OK && q->dim[1] % k->dim[1] != 0)
         status = cli_fail(CLI_USAGE,
@@ -164,22 +165,21 @@ static int replace_by_cache(attention_case *c, int tensor, const char *name)
 {
     case_tensor *t = &c->tensor[tensor], *given = &c->given[tensor - TENSOR_K];
     const int32_t wanted = c->options.serving.kv_dtype[tensor - TENSOR_K];
-    const kv_dtype *type = kv_dtype_of(wanted);
     if (!t->present || !wanted || wanted == t->dtype)
         return CLI_OK;
-    if (t->dim[3] % type->elements != 0)
+    if (t->dim[3] % dtype_elements(wanted) != 0)
         return cli_fail(CLI_USAGE,
                         "%.200s: tensor '%s' has a head dim of %" PRId64
                         "; expected a multiple of 32, the block of %s",
-                        name, tensor_names[tensor], t->dim[3], type->name);
+                        name, tensor_names[tensor], t->dim[3], dtype_name(wanted));
     *given = *t;
     t->dtype = wanted;
-    t->file_dtype = type->file_dtype;
-    t->element = type->bytes;
+    t->file_dtype = dtype_safetensors_name(wanted);
+    t->element = dtype_size(wanted);
     t->values = NULL;
-    t->dim[3] /= type->elements;
+    t->dim[3] /= dtype_elements(wanted);
     t->value_bytes = (size_t)case_elements(t) * t->element;
-    t->shape[t->rank - 1] = type->elements > 1 ? t->dim[3] * (int64_t)type->bytes : t->dim[3];
+    t->shape[t->rank - 1] = dtype_elements(wanted) > 1 ? t->dim[3] * (int64_t)dtype_size(wanted) : t->dim[3];
     case_contiguous_strides(t->dim, case_form(c, tensor) != FORM_BHSD, t->value_stride);
     memcpy(t->stride, t->value_stride, sizeof t->stride);
     return CLI_OK;
@@ -192,7 +192,8 @@ int case_read_matrices(attention_case *c, const safetensors_file *file, const ch
         if (t != TENSOR_V || !c->options.serving.v_in_k)
             status = case_read_matrix(c, t, file, name);
         else if (safetensors_find(file, "v"))
-            status = cli_fail(CLI_USAGE, "%.200s: tensor 'v': expected instead of --v-in-k, not beside it", name);
+            status =
+                cli_fail(CLI_USAGE, "%.200s: tensor 'v': expected instead of --v-in-k, not beside it", name);
     if (status == CLI_OK)
         status = check_shapes(c, name);
     if (status == CLI_OK)

@@ -4,7 +4,7 @@
 #include "case_layout.h"
 #include "case_tensors.h"
 #include "cli.h"
-#include "kv_dtype.h"
+#include "tensor_convert.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -157,7 +157,8 @@ static int check_rows(const attention_case *c, int cu_seqlens, int tensor, int64
             return cli_fail(CLI_USAGE,
                             "%.200s: tensor '%s' holds %d (its element %" PRId64 "); expected %" PRId64
                             " to %" PRId64 ", the rows of '%s', none less than the one before",
-                            name, tensor_names[cu_seqlens], (int)row[i], i, least, total, tensor_names[tensor]);
+                            name, tensor_names[cu_seqlens], (int)row[i], i, least, total,
+                            tensor_names[tensor]);
         if (i > 0 && row[i] - least > *longest)
             *longest = row[i] - least;
     }
@@ -196,13 +197,12 @@ static int set_key_sizes(attention_case *c, const char *name)
     const case_tensor *v = &c->tensor[TENSOR_V], *table = &c->tensor[TENSOR_BLOCK_TABLE];
     c->heads_kv = k->dim[1];
     c->kv_len = k->dim[2];
-    c->head_dim_v = v->present ? v->dim[3] * kv_dtype_of(v->dtype)->elements : c->options.serving.v_in_k;
+    c->head_dim_v = v->present ? v->dim[3] * dtype_elements(v->dtype) : c->options.serving.v_in_k;
     if (cu->present) {
         c->total_k = k->dim[2];
         const int status = check_batch(c, TENSOR_CU_SEQLENS_K, cu->dim[0] - 1, name);
-        return status != CLI_OK
-                   ? status
-                   : check_rows(c, TENSOR_CU_SEQLENS_K, TENSOR_K, c->total_k, &c->kv_len, name);
+        return status != CLI_OK ? status
+                                : check_rows(c, TENSOR_CU_SEQLENS_K, TENSOR_K, c->total_k, &c->kv_len, name);
     }
     if (!table->present)
         return check_batch(c, TENSOR_K, k->dim[0], name);
@@ -251,8 +251,8 @@ static int read_scale(attention_case *c, int tensor, const safetensors_tensor *s
     else if (source->rank > 1 || (source->rank == 1 && source->shape[0] != 1)) {
         safetensors_shape_text(have, sizeof have, source->shape, source->rank);
         safetensors_shape_text(want, sizeof want, full, axes);
-        return cli_fail(CLI_USAGE, "%.200s: tensor '%s' has shape %s; expected [1], [%" PRId64 "] or %s", name,
-                        source->name, have, kv->dim[1], want);
+        return cli_fail(CLI_USAGE, "%.200s: tensor '%s' has shape %s; expected [1], [%" PRId64 "] or %s",
+                        name, source->name, have, kv->dim[1], want);
     }
     t->value_stride[3] = 0;
     memcpy(t->stride, t->value_stride, sizeof t->stride);
@@ -285,19 +285,23 @@ static int read_scale_of(attention_case *c, int kv, const safetensors_file *file
 {
     const int tensor = kv == TENSOR_K ? TENSOR_K_SCALE : TENSOR_V_SCALE;
     const safetensors_tensor *source = safetensors_find(file, tensor_names[tensor]);
-    const kv_dtype *type = kv_dtype_of(c->tensor[kv].dtype);
-    const int converted = c->given[kv - TENSOR_K].present, is_i8 = type->dtype == CLATTN_DTYPE_I8;
+    const int32_t dtype = c->tensor[kv].dtype;
+    const int scaled =
+        dtype == CLATTN_DTYPE_I8 || dtype == CLATTN_DTYPE_F8_E4M3 || dtype == CLATTN_DTYPE_F8_E5M2;
+    const int converted = c->given[kv - TENSOR_K].present, is_i8 = dtype == CLATTN_DTYPE_I8;
     if (!c->tensor[kv].present)
         return source ? cli_fail(CLI_USAGE, "%.200s: tensor '%s': expected with '%s', which is missing", name,
                                  tensor_names[tensor], tensor_names[kv])
                       : CLI_OK;
-    if (source && !type->scaled)
-        return cli_fail(CLI_USAGE, "%.200s: tensor '%s': expected with '%s' of i8, f8_e4m3 or f8_e5m2; it is %s",
-                        name, tensor_names[tensor], tensor_names[kv], type->name);
-    if (source && converted && is_i8)
+    if (source && !scaled)
         return cli_fail(CLI_USAGE,
-                        "%.200s: tensor '%s': expected with a '%s' that is I8 already; --kv-dtype i8 computes it",
-                        name, tensor_names[tensor], tensor_names[kv]);
+                        "%.200s: tensor '%s': expected with '%s' of i8, f8_e4m3 or f8_e5m2; it is %s", name,
+                        tensor_names[tensor], tensor_names[kv], dtype_name(dtype));
+    if (source && converted && is_i8)
+        return cli_fail(
+            CLI_USAGE,
+            "%.200s: tensor '%s': expected with a '%s' that is I8 already; --kv-dtype i8 computes it", name,
+            tensor_names[tensor], tensor_names[kv]);
     if (!source && !converted && is_i8)
         return cli_fail(CLI_USAGE, "%.200s: tensor '%s' is missing; expected with '%s' of I8", name,
                         tensor_names[tensor], tensor_names[kv]);
@@ -317,11 +321,9 @@ static int read_scale_of(attention_case *c, int kv, const safetensors_file *file
 static int check_new_shape(const attention_case *c, int tensor, const char *name)
 {
     const case_tensor *t = &c->tensor[tensor];
-    const int packed = case_form(c, tensor) == FORM_PACKED, by_q = packed || c->options.serving.rope != 0 ||
-                                                                   c->tensor[TENSOR_Q_LENS].present;
-    const int64_t tokens = packed ? c->total_q
-                           : by_q ? c->q_len
-                                  : c->tensor[TENSOR_K_NEW].dim[2];
+    const int packed = case_form(c, tensor) == FORM_PACKED,
+              by_q = packed || c->options.serving.rope != 0 || c->tensor[TENSOR_Q_LENS].present;
+    const int64_t tokens = packed ? c->total_q : by_q ? c->q_len : c->tensor[TENSOR_K_NEW].dim[2];
     const int64_t dim = tensor == TENSOR_K_NEW ? c->head_dim_qk : c->head_dim_v;
     const int64_t in_order[4][4] = {{c->batch, c->heads_kv, tokens, dim},
                                     {c->batch, tokens, c->heads_kv, dim},
@@ -334,7 +336,8 @@ static int check_new_shape(const attention_case *c, int tensor, const char *name
     safetensors_shape_text(want_text, sizeof want_text, want, t->rank);
     return cli_fail(CLI_USAGE, "%.200s: tensor '%s' has shape %s; expected %s%s", name, tensor_names[tensor],
                     have_text, want_text,
-                    !packed && by_q ? ", with as many tokens as 'q', whose lengths or positions it shares" : "");
+                    !packed && by_q ? ", with as many tokens as 'q', whose lengths or positions it shares"
+                                    : "");
 }
 
 static int check_new_types(const attention_case *c, const char *name)
@@ -352,7 +355,8 @@ static int check_new_types(const attention_case *c, const char *name)
 static int read_new(attention_case *c, const safetensors_file *file, const char *name)
 {
     const int with_v = c->tensor[TENSOR_V].present;
-    const int has_k = safetensors_find(file, "k_new") != NULL, has_v = safetensors_find(file, "v_new") != NULL;
+    const int has_k = safetensors_find(file, "k_new") != NULL,
+              has_v = safetensors_find(file, "v_new") != NULL;
     if (!has_k && !has_v)
         return c->options.serving.rope
                    ? cli_fail(CLI_USAGE, "%.200s: tensor 'k_new' is missing; expected with --rope", name)
@@ -362,10 +366,11 @@ static int read_new(attention_case *c, const safetensors_file *file, const char 
                         !has_k ? "k_new" : "v_new", has_v && has_k ? "is there" : "is missing",
                         with_v ? "" : ", v_new not with --v-in-k");
     if (c->tensor[TENSOR_CU_SEQLENS_K].present)
-        return cli_fail(CLI_USAGE,
-                        "%.200s: tensor 'k_new': expected without 'cu_seqlens_k': packed keys have no room for "
-                        "more",
-                        name);
+        return cli_fail(
+            CLI_USAGE,
+            "%.200s: tensor 'k_new': expected without 'cu_seqlens_k': packed keys have no room for "
+            "more",
+            name);
     if (!c->tensor[TENSOR_KV_LENS].present)
         return cli_fail(CLI_USAGE,
                         "%.200s: tensor 'kv_lens' is missing; expected with 'k_new', which is appended there",
@@ -413,8 +418,9 @@ static int check_positions(const attention_case *c, const char *name)
     for (int64_t b = 0; b < c->batch; b++)
         if (case_kv_len(c, b) > cos_table->dim[0])
             return cli_fail(CLI_USAGE,
-                            "%.200s: tensor 'rope_cos' has %" PRId64 " positions; expected at least the %" PRId64
-                            " keys that entry %" PRId64 " has at the end",
+                            "%.200s: tensor 'rope_cos' has %" PRId64
+                            " positions; expected at least the %" PRId64 " keys that entry %" PRId64
+                            " has at the end",
                             name, cos_table->dim[0], case_kv_len(c, b), b);
     return CLI_OK;
 }
@@ -425,12 +431,11 @@ static int read_rope(attention_case *c, const safetensors_file *file, const char
     const int has_cos = safetensors_find(file, "rope_cos") != NULL;
     const int has_sin = safetensors_find(file, "rope_sin") != NULL;
     if ((has_cos || has_sin) && !o->rope)
-        return cli_fail(CLI_USAGE, "%.200s: tensor '%s': expected with --rope neox or --rope interleaved", name,
-                        has_cos ? "rope_cos" : "rope_sin");
+        return cli_fail(CLI_USAGE, "%.200s: tensor '%s': expected with --rope neox or --rope interleaved",
+                        name, has_cos ? "rope_cos" : "rope_sin");
     if (has_cos != has_sin)
-        return cli_fail(CLI_USAGE,
-                        "%.200s: tensor '%s' is missing; expected rope_cos and rope_sin together", name,
-                        has_cos ? "rope_sin" : "rope_cos");
+        return cli_fail(CLI_USAGE, "%.200s: tensor '%s' is missing; expected rope_cos and rope_sin together",
+                        name, has_cos ? "rope_sin" : "rope_cos");
     if (o->rope && (case_rotary_dim(c) > c->head_dim_qk || case_rotary_dim(c) % 2 != 0))
         return cli_fail(CLI_USAGE,
                         "--rotary-dim: %" PRId64 " columns of a head dim of %" PRId64

@@ -44,9 +44,10 @@ int case_read_floats(case_tensor *t, const safetensors_tensor *source, const cha
 {
     set_values(t, source);
     t->element = dtype_size(t->dtype);
-    return t->dtype ? CLI_OK
-                    : cli_fail(CLI_USAGE, "%.200s: tensor '%s' is %s; expected F32, F16 or BF16", name,
-                               source->name, source->dtype);
+    return dtype_is_plain(t->dtype)
+               ? CLI_OK
+               : cli_fail(CLI_USAGE, "%.200s: tensor '%s' is %s; expected F32, F16 or BF16", name,
+                          source->name, source->dtype);
 }
 
 int case_read_f32(case_tensor *t, const safetensors_tensor *source, const char *name)

@@ -1,6 +1,7 @@
 /* check_case.c: one case of `clattn check`. */
 #include "check_case.h"
 
+#include "case_serving.h"
 #include "cli.h"
 #include "tensor_convert.h"
 

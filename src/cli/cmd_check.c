@@ -4,6 +4,7 @@
 #include "cli_device.h"
 #include "cli_platform.h"
 #include "device_call.h"
+#include "device_serving.h"
 #include "progress.h"
 #include "tensor_convert.h"
 #include "verify.h"
@@ -87,6 +88,7 @@ static int run_case(check_state *s, check_case *check, char *reason, size_t capa
     device_call call;
     unsigned char *o = NULL;
     float *lse = NULL;
+    case_state state = {{NULL}};
     verdict v;
     reason[0] = 0;
     *share = 0;
@@ -95,12 +97,15 @@ static int run_case(check_state *s, check_case *check, char *reason, size_t capa
         return CLI_OK;
     }
     if (device_call_poison(&call) != CLI_OK || device_call_enqueue(&call) != CLI_OK ||
-        device_call_finish(&call) != CLI_OK || device_call_fetch(&call, &o, &lse, reason, capacity) != CLI_OK)
+        device_call_finish(&call) != CLI_OK || device_serving_trouble(&call, reason, capacity) != CLI_OK)
+        cli_format(reason, capacity, "the call failed");
+    if (!reason[0] && (device_call_fetch(&call, &o, &lse, reason, capacity) != CLI_OK ||
+                       device_serving_fetch(&call, &state, reason, capacity) != CLI_OK))
         cli_format(reason, capacity, "the call failed");
     device_call_close(&call);
     int status = CLI_OK;
     if (!reason[0]) {
-        status = verify_result(&v, &check->c, o, lse, NULL);
+        status = verify_result(&v, &check->c, &state, o, lse, NULL);
         if (status == CLI_OK) {
             *share = v.worst;
             cli_format(reason, capacity, "%s", v.reason);
@@ -108,6 +113,7 @@ static int run_case(check_state *s, check_case *check, char *reason, size_t capa
     }
     free(o);
     free(lse);
+    case_state_release(&state);
     return status;
 }
 

@@ -37,7 +37,8 @@ static int is_written(const attention_case *c, int tensor)
 int device_call_fill(const device_call *call, cl_mem buffer, size_t bytes)
 {
     const unsigned char padding = 0xff;
-    const cl_int status = clEnqueueFillBuffer(call->device->queue, buffer, &padding, 1, 0, bytes, 0, NULL, NULL);
+    const cl_int status =
+        clEnqueueFillBuffer(call->device->queue, buffer, &padding, 1, 0, bytes, 0, NULL, NULL);
     return status == CL_SUCCESS ? CLI_OK : cli_opencl_fail(status, "clEnqueueFillBuffer");
 }
 
@@ -52,9 +53,9 @@ static int create_buffer(device_call *call, int tensor)
                         "'%s' needs %" PRIu64 " bytes, more than the device's largest buffer of %" PRIu64,
                         tensor_names[tensor], bytes, call->device->max_alloc_bytes);
     cl_int status;
-    call->buffer[tensor] =
-        clCreateBuffer(call->device->context, is_written(call->c, tensor) ? CL_MEM_READ_WRITE : CL_MEM_READ_ONLY,
-                       (size_t)bytes, NULL, &status);
+    call->buffer[tensor] = clCreateBuffer(call->device->context,
+                                          is_written(call->c, tensor) ? CL_MEM_READ_WRITE : CL_MEM_READ_ONLY,
+                                          (size_t)bytes, NULL, &status);
     if (status != CL_SUCCESS)
         return cli_fail(CLI_FAILED, "'%s': no buffer of %" PRIu64 " bytes: %s", tensor_names[tensor], bytes,
                         clattn_status_string(status));
@@ -282,8 +283,8 @@ static int take_elements(unsigned char *buffer, const attention_case *c, int ten
                 const int64_t from = b * t->stride[0] + h * t->stride[1] + i * t->stride[2];
                 const int64_t to = b * t->value_stride[0] + h * t->value_stride[1] + i * t->value_stride[2];
                 unsigned char *row = buffer + t->offset + (size_t)from * t->element;
-                take_row(row, t, valid[b * t->dim[2] + i], out + (size_t)to * t->element, tensor_names[tensor],
-                         place, wrong, capacity);
+                take_row(row, t, valid[b * t->dim[2] + i], out + (size_t)to * t->element,
+                         tensor_names[tensor], place, wrong, capacity);
                 for (int64_t e = 0; e < t->dim[3]; e++, row += t->element)
                     memcpy(row, poison_of(t->dtype), t->element);
             }

@@ -4,7 +4,7 @@
 #include "case_layout.h"
 #include "case_serving.h"
 #include "cli.h"
-#include "kv_dtype.h"
+#include "tensor_convert.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -15,7 +15,8 @@ static int create(device_call *call, cl_mem *out, size_t bytes, const char *what
     cl_int status;
     *out = clCreateBuffer(call->device->context, CL_MEM_READ_WRITE, bytes > 0 ? bytes : 1, NULL, &status);
     if (status != CL_SUCCESS)
-        return cli_fail(CLI_FAILED, "%s: no buffer of %zu bytes: %s", what, bytes, clattn_status_string(status));
+        return cli_fail(CLI_FAILED, "%s: no buffer of %zu bytes: %s", what, bytes,
+                        clattn_status_string(status));
     call->device_bytes += bytes;
     return CLI_OK;
 }
@@ -37,11 +38,12 @@ static int enqueue_conversion(device_call *call, int tensor, cl_mem given, clatt
     plain_tensor(&args.from, given, 0, from->value_stride);
     plain_tensor(&args.to, call->buffer[tensor], to->offset, to->stride);
     if (call->buffer[scale])
-        plain_tensor(&args.scale, call->buffer[scale], call->c->tensor[scale].offset, call->c->tensor[scale].stride);
+        plain_tensor(&args.scale, call->buffer[scale], call->c->tensor[scale].offset,
+                     call->c->tensor[scale].stride);
     args.batch = from->dim[0];
     args.len = from->dim[2];
-    cl_int error = clEnqueueWriteBuffer(call->device->queue, given, CL_TRUE, 0, from->value_bytes, from->values, 0,
-                                        NULL, NULL);
+    cl_int error = clEnqueueWriteBuffer(call->device->queue, given, CL_TRUE, 0, from->value_bytes,
+                                        from->values, 0, NULL, NULL);
     if (error != CL_SUCCESS)
         return cli_opencl_fail(error, "clEnqueueWriteBuffer");
     const clattn_status status = clattn_enqueue_convert(plan, call->device->queue, &args, 0, NULL, NULL);
@@ -86,9 +88,10 @@ static clattn_plan_desc append_desc(const attention_case *c)
     static const struct {
         int tensor;
         uint32_t feature;
-    } parts[] = {{TENSOR_CU_SEQLENS_Q, CLATTN_FEATURE_CU_SEQLENS_Q}, {TENSOR_Q_LENS, CLATTN_FEATURE_Q_LENS},
-                 {TENSOR_BLOCK_TABLE, CLATTN_FEATURE_BLOCK_TABLE},   {TENSOR_ROPE_COS, CLATTN_FEATURE_ROPE_TABLES},
-                 {TENSOR_K_SCALE, CLATTN_FEATURE_K_SCALE},           {TENSOR_V_SCALE, CLATTN_FEATURE_V_SCALE}};
+    } parts[] = {
+        {TENSOR_CU_SEQLENS_Q, CLATTN_FEATURE_CU_SEQLENS_Q}, {TENSOR_Q_LENS, CLATTN_FEATURE_Q_LENS},
+        {TENSOR_BLOCK_TABLE, CLATTN_FEATURE_BLOCK_TABLE},   {TENSOR_ROPE_COS, CLATTN_FEATURE_ROPE_TABLES},
+        {TENSOR_K_SCALE, CLATTN_FEATURE_K_SCALE},           {TENSOR_V_SCALE, CLATTN_FEATURE_V_SCALE}};
     const clattn_plan_desc forward = case_plan_desc(c);
     clattn_plan_desc desc = CLATTN_PLAN_DESC_INIT;
     desc.operation = CLATTN_OPERATION_KV_APPEND;
@@ -226,11 +229,11 @@ static void tell_page(const attention_case *c, int64_t b, char *text, size_t cap
     int64_t block = 0, batch, token;
     while (block + 1 < c->max_blocks && case_key_place(c, b, block * c->page_size, &batch, &token))
         block++;
-    cli_format(text, capacity,
-               "tensor 'block_table' holds %d (entry %" PRId64 ", its block %" PRId64 "); expected a page from 0 to "
-               "%" PRId64,
-               (int)(table && c->max_blocks > 0 ? table[b * c->max_blocks + block] : 0), b, block,
-               c->num_pages - 1);
+    cli_format(
+        text, capacity,
+        "tensor 'block_table' holds %d (entry %" PRId64 ", its block %" PRId64 "); expected a page from 0 to "
+        "%" PRId64,
+        (int)(table && c->max_blocks > 0 ? table[b * c->max_blocks + block] : 0), b, block, c->num_pages - 1);
 }
 
 int device_serving_trouble(device_call *call, char *text, size_t capacity)
@@ -240,8 +243,8 @@ int device_serving_trouble(device_call *call, char *text, size_t capacity)
     text[0] = 0;
     if (!call->status_words)
         return CLI_OK;
-    const cl_int error = clEnqueueReadBuffer(call->device->queue, call->status_words, CL_TRUE, 0, sizeof words,
-                                             &words, 0, NULL, NULL);
+    const cl_int error = clEnqueueReadBuffer(call->device->queue, call->status_words, CL_TRUE, 0,
+                                             sizeof words, &words, 0, NULL, NULL);
     if (error != CL_SUCCESS)
         return cli_opencl_fail(error, "clEnqueueReadBuffer");
     if (words.bad_page)
@@ -253,7 +256,8 @@ int device_serving_trouble(device_call *call, char *text, size_t capacity)
                    (int)words.dropped - 1, case_old_len(c, words.dropped - 1),
                    case_new_len(c, words.dropped - 1), call->append_args.kv_len);
     else if (words.bad_length)
-        cli_format(text, capacity, "entry %d has a length or row outside its bounds", (int)words.bad_length - 1);
+        cli_format(text, capacity, "entry %d has a length or row outside its bounds",
+                   (int)words.bad_length - 1);
     return CLI_OK;
 }
 
@@ -268,7 +272,8 @@ static void take_elements(unsigned char *buffer, const case_tensor *t, unsigned 
             for (int64_t h = 0; h < t->dim[1]; h++)
                 for (int64_t i = 0; i < t->dim[2]; i++)
                     for (int64_t e = 0; e < t->dim[3]; e++) {
-                        const int64_t from = b * t->stride[0] + h * t->stride[1] + i * t->stride[2] + e * t->stride[3];
+                        const int64_t from =
+                            b * t->stride[0] + h * t->stride[1] + i * t->stride[2] + e * t->stride[3];
                         const int64_t to = b * t->value_stride[0] + h * t->value_stride[1] +
                                            i * t->value_stride[2] + e * t->value_stride[3];
                         unsigned char *element = buffer + t->offset + (size_t)from * t->element;
@@ -279,16 +284,19 @@ static void take_elements(unsigned char *buffer, const case_tensor *t, unsigned 
                     }
 }
 
-static void look_beside(const unsigned char *buffer, size_t bytes, const char *name, char *wrong, size_t capacity)
+static void look_beside(const unsigned char *buffer, size_t bytes, const char *name, char *wrong,
+                        size_t capacity)
 {
     for (size_t at = 0; at < bytes; at++)
         if (buffer[at] != 0xff) {
-            cli_format(wrong, capacity, "byte %zu of the buffer of %s, outside its elements, was written", at, name);
+            cli_format(wrong, capacity, "byte %zu of the buffer of %s, outside its elements, was written", at,
+                       name);
             return;
         }
 }
 
-static int fetch(device_call *call, int tensor, cl_mem source, unsigned char **out, char *wrong, size_t capacity)
+static int fetch(device_call *call, int tensor, cl_mem source, unsigned char **out, char *wrong,
+                 size_t capacity)
 {
     const case_tensor *t = &call->c->tensor[tensor];
     const size_t bytes = call->buffer_bytes[tensor];
@@ -315,8 +323,9 @@ int device_serving_fetch(device_call *call, case_state *out, char *wrong, size_t
     for (int i = 0; status == CLI_OK && i < STATE_COUNT; i++) {
         const int tensor = state_tensors[i];
         const int is_k = tensor == TENSOR_K || tensor == TENSOR_K_SCALE;
-        const int written = tensor == TENSOR_Q ? call->rotated_q != NULL
-                                               : case_appends(call->c) || call->c->given[is_k ? 0 : 1].present;
+        const int written = tensor == TENSOR_Q
+                                ? call->rotated_q != NULL
+                                : case_appends(call->c) || call->c->given[is_k ? 0 : 1].present;
         if (written && call->buffer[tensor])
             status = fetch(call, tensor, tensor == TENSOR_Q ? call->rotated_q : call->buffer[tensor],
                            &out->values[i], wrong, capacity);

@@ -286,7 +286,7 @@ int option_program_text(const char *name, const char *value, const char **out)
 int option_dtype(const char *name, const char *value, int32_t *out)
 {
     *out = dtype_from_name(value);
-    if (!*out)
+    if (!dtype_is_plain(*out))
         return cli_fail(CLI_USAGE, "--%s '%.60s': expected f32, f16 or bf16", name, value);
     return CLI_OK;
 }

@@ -34,7 +34,7 @@ int option_dtypes(const char *name, const char *value, int32_t dtype[4])
         char word[8];
         const size_t length = strcspn(text, ",");
         cli_format(word, sizeof word, "%.*s", (int)(length < 8 ? length : 7), text);
-        if (count == 4 || !dtype_from_name(word))
+        if (count == 4 || !dtype_is_plain(dtype_from_name(word)))
             break;
         dtype[count++] = dtype_from_name(word);
         text += length;

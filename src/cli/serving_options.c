@@ -2,8 +2,8 @@
 #include "serving_options.h"
 
 #include "clattn.h"
-#include "kv_dtype.h"
 #include "option_words.h"
+#include "tensor_convert.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -27,8 +27,7 @@ const option_row serving_rows[] = {
      "rotate q and k_new at their positions; which columns make a pair"},
     {OPTION_ROPE_BASE, "rope-base", 0, ARGUMENT_REQUIRED, "X",
      "without rope_cos and rope_sin; default: 10000"},
-    {OPTION_ROPE_SCALE, "rope-scale", 0, ARGUMENT_REQUIRED, "X",
-     "likewise: factor of positions; default: 1"},
+    {OPTION_ROPE_SCALE, "rope-scale", 0, ARGUMENT_REQUIRED, "X", "likewise: factor of positions; default: 1"},
     {OPTION_ROTARY_DIM, "rotary-dim", 0, ARGUMENT_REQUIRED, "N",
      "columns that are rotated; default: the head dim"},
     {OPTION_END, NULL, 0, 0, NULL, NULL},
@@ -36,7 +35,7 @@ const option_row serving_rows[] = {
 
 /* ---- Values ------------------------------------------------------------------------------------- */
 
-static const char *const phases[] = {"prefill", "decode", "both"}; /* as CLATTN_PHASE_* count */
+static const char *const phases[] = {"prefill", "decode", "both"};  /* as CLATTN_PHASE_* count */
 static const char *const ropes[] = {"none", "neox", "interleaved"}; /* as CLATTN_ROPE_* */
 
 int option_phase(const char *name, const char *value, int32_t *out)
@@ -65,14 +64,15 @@ int option_kv_dtypes(const char *name, const char *value, int32_t dtype[2])
     char k[16], v[16];
     cli_format(k, sizeof k, "%.*s", (int)(first < sizeof k ? first : sizeof k - 1), value);
     cli_format(v, sizeof v, "%s", value[first] ? value + first + 1 : k);
-    const kv_dtype *of_k = kv_dtype_from_name(k), *of_v = kv_dtype_from_name(v);
+    const int32_t of_k = dtype_from_name(k), of_v = dtype_from_name(v);
     if (!of_k || !of_v)
-        return cli_fail(CLI_USAGE,
-                        "--%s '%.60s': expected f32, f16, bf16, i8, f8_e4m3, f8_e5m2, q8_0, q4_0, q4_1, q5_0, "
-                        "q5_1 or iq4_nl, or two of them (k,v)",
-                        name, value);
-    dtype[0] = of_k->dtype;
-    dtype[1] = of_v->dtype;
+        return cli_fail(
+            CLI_USAGE,
+            "--%s '%.60s': expected f32, f16, bf16, i8, f8_e4m3, f8_e5m2, q8_0, q4_0, q4_1, q5_0, "
+            "q5_1 or iq4_nl, or two of them (k,v)",
+            name, value);
+    dtype[0] = of_k;
+    dtype[1] = of_v;
     return CLI_OK;
 }
 
@@ -173,8 +173,7 @@ void serving_options_to_words(cJSON *words, const serving_options *o)
     if (o->batch_invariant)
         option_add_word(words, "--batch-invariant");
     if (o->kv_dtype[0])
-        option_add_word(words, "--kv-dtype=%s,%s", kv_dtype_of(o->kv_dtype[0])->name,
-                        kv_dtype_of(o->kv_dtype[1])->name);
+        option_add_word(words, "--kv-dtype=%s,%s", dtype_name(o->kv_dtype[0]), dtype_name(o->kv_dtype[1]));
     if (o->emit_cache)
         option_add_word(words, "--emit-cache");
     if (o->v_in_k)

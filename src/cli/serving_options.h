@@ -15,11 +15,11 @@ typedef struct serving_options {
     int batch_invariant;
     int32_t kv_dtype[2]; /* what k and v are to be stored as; 0: as they are given */
     int emit_cache;
-    int64_t v_in_k;         /* v is the first columns of k, so many; 0: v is a tensor */
-    int32_t rope;           /* CLATTN_ROPE_* */
-    float rope_base;        /* 0: 10000 */
-    float rope_scale;       /* 0: 1 */
-    int64_t rotary_dim;     /* 0: the head dim */
+    int64_t v_in_k;     /* v is the first columns of k, so many; 0: v is a tensor */
+    int32_t rope;       /* CLATTN_ROPE_* */
+    float rope_base;    /* 0: 10000 */
+    float rope_scale;   /* 0: 1 */
+    int64_t rotary_dim; /* 0: the head dim */
 } serving_options;
 
 extern const option_row serving_rows[];

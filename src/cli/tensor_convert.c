@@ -5,31 +5,59 @@
 
 #include <string.h>
 
-size_t dtype_size(int32_t dtype) { return dtype == CLATTN_DTYPE_F32 ? 4 : 2; }
+typedef struct type_entry {
+    const char *name;
+    const char *safetensors_name;
+    uint8_t size;
+    uint8_t elements;
+} type_entry;
 
-static const char *const names[] = {"", "f32", "f16", "bf16"};
+static const type_entry types[] = {
+    [CLATTN_DTYPE_DEFAULT] = {"?", "", 2, 1},
+    [CLATTN_DTYPE_F32] = {"f32", "F32", 4, 1},
+    [CLATTN_DTYPE_F16] = {"f16", "F16", 2, 1},
+    [CLATTN_DTYPE_BF16] = {"bf16", "BF16", 2, 1},
+    [CLATTN_DTYPE_I8] = {"i8", "I8", 1, 1},
+    [CLATTN_DTYPE_F8_E4M3] = {"f8_e4m3", "F8_E4M3", 1, 1},
+    [CLATTN_DTYPE_F8_E5M2] = {"f8_e5m2", "F8_E5M2", 1, 1},
+    [CLATTN_DTYPE_Q8_0] = {"q8_0", "U8", 34, 32},
+    [CLATTN_DTYPE_Q4_0] = {"q4_0", "U8", 18, 32},
+    [CLATTN_DTYPE_Q4_1] = {"q4_1", "U8", 20, 32},
+    [CLATTN_DTYPE_Q5_0] = {"q5_0", "U8", 22, 32},
+    [CLATTN_DTYPE_Q5_1] = {"q5_1", "U8", 24, 32},
+    [CLATTN_DTYPE_IQ4_NL] = {"iq4_nl", "U8", 18, 32},
+};
+enum { TYPES = sizeof types / sizeof types[0] };
 
-const char *dtype_name(int32_t dtype)
+static const type_entry *entry_of(int32_t dtype)
 {
-    return dtype >= CLATTN_DTYPE_F32 && dtype <= CLATTN_DTYPE_BF16 ? names[dtype] : "?";
+    const int known = dtype > 0 && dtype < TYPES && types[dtype].name;
+    return &types[known ? dtype : CLATTN_DTYPE_DEFAULT];
 }
+
+size_t dtype_size(int32_t dtype) { return entry_of(dtype)->size; }
+
+int32_t dtype_elements(int32_t dtype) { return entry_of(dtype)->elements; }
+
+int dtype_is_plain(int32_t dtype) { return dtype >= CLATTN_DTYPE_F32 && dtype <= CLATTN_DTYPE_BF16; }
+
+const char *dtype_name(int32_t dtype) { return entry_of(dtype)->name; }
 
 int32_t dtype_from_name(const char *name)
 {
-    for (int32_t dtype = CLATTN_DTYPE_F32; dtype <= CLATTN_DTYPE_BF16; dtype++)
-        if (strcmp(name, names[dtype]) == 0)
+    for (int32_t dtype = CLATTN_DTYPE_F32; dtype < TYPES; dtype++)
+        if (types[dtype].name && strcmp(name, types[dtype].name) == 0)
             return dtype;
     return 0;
 }
 
-static const char *const safetensors_names[] = {"", "F32", "F16", "BF16"};
-
-const char *dtype_safetensors_name(int32_t dtype) { return safetensors_names[dtype]; }
+const char *dtype_safetensors_name(int32_t dtype) { return entry_of(dtype)->safetensors_name; }
 
 int32_t dtype_from_safetensors_name(const char *name)
 {
-    for (int32_t dtype = CLATTN_DTYPE_F32; dtype <= CLATTN_DTYPE_BF16; dtype++)
-        if (strcmp(name, safetensors_names[dtype]) == 0)
+    for (int32_t dtype = CLATTN_DTYPE_F32; dtype < TYPES; dtype++)
+        if (types[dtype].name && types[dtype].elements == 1 &&
+            strcmp(name, types[dtype].safetensors_name) == 0)
             return dtype;
     return 0;
 }

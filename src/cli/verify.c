@@ -40,7 +40,8 @@ static int prepare(reference_call *call, mod_evaluator *mods, int naive, int32_t
     return mod_evaluate(mods);
 }
 
-static int compute_dense(expectation *e, const attention_case *c, const case_dense *dense, mod_evaluator *mods)
+static int compute_dense(expectation *e, const attention_case *c, const case_dense *dense,
+                         mod_evaluator *mods)
 {
     const int64_t rows = c->batch * c->heads_q * c->q_len;
     const int32_t dtype_o = c->tensor[TENSOR_O].dtype;
@@ -131,8 +132,8 @@ static void compare_o_row(const attention_case *c, const unsigned char *o, const
 }
 
 /* Rows beyond an entry's length have no result. */
-static void compare_all(const attention_case *c, const unsigned char *o, const float *lse, const expectation *x,
-                        comparison *mo, comparison *ml)
+static void compare_all(const attention_case *c, const unsigned char *o, const float *lse,
+                        const expectation *x, comparison *mo, comparison *ml)
 {
     const comparison none = {0, 0, 0, -1, 0};
     *mo = *ml = none;

@@ -23,8 +23,9 @@ typedef struct verdict {
 } verdict;
 
 /* `o` and `lse` (or NULL) in the order of the case's shapes; `state` is what the call left in tensors that it
- * writes into, which is checked first (verify_cache.h), NULL if there are none. What score_mod and mask_mod mean is told by
- * `mods`, or (NULL) by the case. Returns an exit status: 0 also if the result did not pass. */
+ * writes into, which is checked first (verify_cache.h), NULL if there are none. What score_mod and mask_mod
+ * mean is told by `mods`, or (NULL) by the case. Returns an exit status: 0 also if the result did not pass.
+ */
 int verify_result(verdict *out, const attention_case *c, const case_state *state, const unsigned char *o,
                   const float *lse, mod_evaluator *mods);
 

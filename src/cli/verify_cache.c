@@ -4,7 +4,6 @@
 #include "case_layout.h"
 #include "case_serving.h"
 #include "cli.h"
-#include "kv_dtype.h"
 #include "tensor_convert.h"
 
 #include <inttypes.h>
@@ -27,7 +26,8 @@ static void load_row(const case_tensor *t, int64_t batch, int64_t head, int64_t 
 {
     const int64_t first = batch * t->value_stride[0] + head * t->value_stride[1] + token * t->value_stride[2];
     for (int64_t e = 0; e < t->dim[3]; e++)
-        out[e] = (double)tensor_load((const unsigned char *)t->values + (size_t)(first + e) * t->element, t->dtype);
+        out[e] = (double)tensor_load((const unsigned char *)t->values + (size_t)(first + e) * t->element,
+                                     t->dtype);
 }
 
 static double table_entry(const case_tensor *t, int64_t position, int64_t pair)
@@ -91,7 +91,8 @@ static double largest(const double *x, int64_t count)
 }
 
 /* What is stored for x, at the nearest, and how far from it rounding may be. */
-static double allowed_error(int32_t dtype, const double *row, int64_t at, int64_t count, double scale, double *nearest)
+static double allowed_error(int32_t dtype, const double *row, int64_t at, int64_t count, double scale,
+                            double *nearest)
 {
     const double x = row[at];
     *nearest = x;
@@ -124,8 +125,8 @@ static int is_promised(int32_t dtype, const double *row, int64_t count)
     return dtype < CLATTN_DTYPE_Q8_0 || largest(row, count) < 65504;
 }
 
-static void compare_row(cache_check *k, int32_t dtype, int64_t count, double scale, const char *name, int64_t b,
-                        int64_t h, int64_t token)
+static void compare_row(cache_check *k, int32_t dtype, int64_t count, double scale, const char *name,
+                        int64_t b, int64_t h, int64_t token)
 {
     if (k->reason[0] || !is_promised(dtype, k->want, count))
         return;
@@ -156,7 +157,7 @@ static void check_stored(cache_check *k, int which, int64_t batch, int64_t head,
     if (scales)
         memcpy(&scale, (const char *)scales + (size_t)at * sizeof scale, sizeof scale);
     case_load_row(k->c, tensor, k->state->values[which], scales, batch, head, token, k->have);
-    compare_row(k, t->dtype, t->dim[3] * kv_dtype_of(t->dtype)->elements, fabs((double)scale), tensor_names[tensor],
+    compare_row(k, t->dtype, t->dim[3] * dtype_elements(t->dtype), fabs((double)scale), tensor_names[tensor],
                 batch, head, token);
 }
 
@@ -165,7 +166,8 @@ static void check_new(cache_check *k, int which, unsigned char *written)
 {
     const attention_case *c = k->c;
     const int tensor = state_tensors[which];
-    const case_tensor *t = &c->tensor[tensor], *from = &c->tensor[tensor == TENSOR_K ? TENSOR_K_NEW : TENSOR_V_NEW];
+    const case_tensor *t = &c->tensor[tensor],
+                      *from = &c->tensor[tensor == TENSOR_K ? TENSOR_K_NEW : TENSOR_V_NEW];
     for (int64_t b = 0; b < c->batch; b++)
         for (int64_t n = 0; n < case_new_len(c, b); n++) {
             int64_t batch, token, row_batch, row;
@@ -195,13 +197,15 @@ static void check_old(cache_check *k, int which, const unsigned char *written)
         for (int64_t h = 0; h < t->dim[1]; h++)
             for (int64_t i = 0; !k->reason[0] && i < t->dim[2]; i++) {
                 const size_t at =
-                    (size_t)(b * t->value_stride[0] + h * t->value_stride[1] + i * t->value_stride[2]) * t->element;
+                    (size_t)(b * t->value_stride[0] + h * t->value_stride[1] + i * t->value_stride[2]) *
+                    t->element;
                 if (written[(b * t->dim[1] + h) * t->dim[2] + i])
                     continue;
                 if (given->present) {
                     load_row(given, b, h, i, k->want);
                     check_stored(k, which, b, h, i);
-                } else if (memcmp(k->state->values[which] + at, (const unsigned char *)t->values + at, bytes) != 0)
+                } else if (memcmp(k->state->values[which] + at, (const unsigned char *)t->values + at,
+                                  bytes) != 0)
                     cli_format(k->reason, k->capacity,
                                "%s[%" PRId64 ",%" PRId64 ",%" PRId64
                                "] (batch or page, head, token) was changed, but nothing was appended there",
@@ -233,12 +237,14 @@ static void check_q(cache_check *k)
             int64_t batch, token;
             case_row_place(c, b, i, &batch, &token);
             for (int64_t h = 0; h < c->heads_q; h++) {
-                const int64_t at = batch * t->value_stride[0] + h * t->value_stride[1] + token * t->value_stride[2];
+                const int64_t at =
+                    batch * t->value_stride[0] + h * t->value_stride[1] + token * t->value_stride[2];
                 load_row(t, batch, h, token, k->want);
                 memset(k->slack, 0, (size_t)CLATTN_MAX_HEAD_DIM * sizeof *k->slack);
                 rotate(k, case_old_len(c, b) + i);
                 for (int64_t e = 0; e < t->dim[3]; e++)
-                    k->have[e] = tensor_load(k->state->values[STATE_Q] + (size_t)(at + e) * t->element, t->dtype);
+                    k->have[e] =
+                        tensor_load(k->state->values[STATE_Q] + (size_t)(at + e) * t->element, t->dtype);
                 compare_row(k, t->dtype, t->dim[3], 1, "the rotated q", batch, h, token);
             }
         }
@@ -253,7 +259,8 @@ int verify_cache(const attention_case *c, const case_state *state, char *reason,
     k.want = calloc(CLATTN_MAX_HEAD_DIM, sizeof *k.want);
     k.slack = calloc(CLATTN_MAX_HEAD_DIM, sizeof *k.slack);
     k.have = calloc(CLATTN_MAX_HEAD_DIM, sizeof *k.have);
-    int status = k.want && k.slack && k.have ? CLI_OK : cli_fail(CLI_FAILED, "not enough memory for the reference");
+    int status =
+        k.want && k.slack && k.have ? CLI_OK : cli_fail(CLI_FAILED, "not enough memory for the reference");
     if (status == CLI_OK)
         status = check_cache(&k, STATE_K);
     if (status == CLI_OK)

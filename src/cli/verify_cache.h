@@ -1,5 +1,5 @@
-/* verify_cache.h: what a call left in caches and in a rotated q, against double precision: new tokens where they
- * belong and within what their type can hold, everything else as it was, bit by bit. */
+/* verify_cache.h: what a call left in caches and in a rotated q, against double precision: new tokens where
+ * they belong and within what their type can hold, everything else as it was, bit by bit. */
 #ifndef CLATTN_VERIFY_CACHE_H
 #define CLATTN_VERIFY_CACHE_H
 

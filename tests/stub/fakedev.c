@@ -3,8 +3,10 @@
  * calls the layer and the layer the driver; what a driver does within itself does not pass here. */
 #include "fakedev_state.h"
 
+#include <CL/cl_ext.h>
 #include <CL/cl_layer.h>
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -137,6 +139,7 @@ static void created_event(cl_int status, const cl_event *event, enum fakedev_cal
     }
 
 #define CUSTOM(name)
+#define EXTENSION(name)
 
 #include "fakedev_calls.h"
 
@@ -224,20 +227,24 @@ static cl_version faked_opencl_c(void)
     return parse_version(fakedev_text(FAKE_OPENCL_C_VERSION), "OpenCL C ");
 }
 
+/* Whether a name is in a setting that is a list; not if nothing is faked. */
+static bool is_listed(enum fakedev_setting setting, const char *name)
+{
+    const char *list = fakedev_text(setting);
+    size_t length = strlen(name);
+    for (const char *at = list ? list : ""; *at; at += strspn(at, " ")) {
+        size_t word = strcspn(at, " ");
+        if (word == length && strncmp(at, name, length) == 0)
+            return true;
+        at += word;
+    }
+    return false;
+}
+
 /* What derives from the faked extensions has to agree with them. */
 static bool extension_hidden(const char *name)
 {
-    const char *extensions = fakedev_text(FAKE_EXTENSIONS);
-    if (!extensions)
-        return false;
-    size_t length = strlen(name);
-    for (const char *at = extensions; *at; at += strspn(at, " ")) {
-        size_t word = strcspn(at, " ");
-        if (word == length && strncmp(at, name, length) == 0)
-            return false;
-        at += word;
-    }
-    return true;
+    return fakedev_text(FAKE_EXTENSIONS) && !is_listed(FAKE_EXTENSIONS, name);
 }
 
 static cl_int answer_extensions_with_version(size_t size, void *value, size_t *size_ret)
@@ -331,6 +338,14 @@ static cl_int derived_device_info(cl_device_id device, cl_device_info info, size
     case CL_DEVICE_EXTENSIONS_WITH_VERSION:
         if (fakedev_text(FAKE_EXTENSIONS))
             return answer_extensions_with_version(size, value, size_ret);
+        break;
+    case CL_DEVICE_SVM_CAPABILITIES:
+        if (version && version < CL_MAKE_VERSION(2, 0, 0))
+            return CL_INVALID_VALUE; /* that device has never heard of it */
+        if (fakedev_number(FAKE_SVM)) {
+            const cl_device_svm_capabilities svm = fakedev_number(FAKE_SVM) & ~FAKEDEV_NO_SVM;
+            return answer(&svm, sizeof svm, size, value, size_ret);
+        }
         break;
     case CL_DEVICE_HALF_FP_CONFIG:
         if (extension_hidden("cl_khr_fp16"))
@@ -691,11 +706,76 @@ static cl_int CL_API_CALL fake_clEnqueueTask(cl_command_queue queue, cl_kernel k
     return status;
 }
 
+/* ---- Functions of extensions ---------------------------------------------------------------- */
+
+/* The driver's, of the platform that was asked last. */
+static _Atomic(clSetKernelArgMemPointerINTEL_fn) next_set_usm_pointer;
+static _Atomic(clCommandNDRangeKernelKHR_fn) next_command_kernel;
+
+/* Where unified shared memory is faked, its pointers are those of clSVMAlloc. */
+static cl_int CL_API_CALL fake_clSetKernelArgMemPointerINTEL(cl_kernel kernel, cl_uint index,
+                                                             const void *value)
+{
+    cl_int status = fakedev_begin(CALL_clSetKernelArgMemPointerINTEL);
+    clSetKernelArgMemPointerINTEL_fn set = atomic_load(&next_set_usm_pointer);
+    if (status != CL_SUCCESS)
+        return status;
+    return set ? set(kernel, index, value) : next->clSetKernelArgSVMPointer(kernel, index, value);
+}
+
+static cl_int CL_API_CALL fake_clCommandNDRangeKernelKHR(
+    cl_command_buffer_khr buffer, cl_command_queue queue,
+    const cl_ndrange_kernel_command_properties_khr *properties, cl_kernel kernel, cl_uint work_dim,
+    const size_t *offset, const size_t *global, const size_t *local, cl_uint num_sync,
+    const cl_sync_point_khr *sync_wait, cl_sync_point_khr *sync_point, cl_mutable_command_khr *command)
+{
+    cl_int status = fakedev_begin(CALL_clCommandNDRangeKernelKHR);
+    if (status != CL_SUCCESS)
+        return status;
+    return atomic_load(&next_command_kernel)(buffer, queue, properties, kernel, work_dim, offset, global, local,
+                                             num_sync, sync_wait, sync_point, command);
+}
+
+/* ISO C has no conversion between the two; POSIX has, and the copy is it. */
+typedef void (*function)(void);
+static void *address_of(function f)
+{
+    void *address;
+    memcpy(&address, &f, sizeof address);
+    return address;
+}
+static function function_at(void *address)
+{
+    function f;
+    memcpy(&f, &address, sizeof f);
+    return f;
+}
+
+static void *CL_API_CALL fake_clGetExtensionFunctionAddressForPlatform(cl_platform_id platform,
+                                                                       const char *name)
+{
+    if (fakedev_begin(CALL_clGetExtensionFunctionAddressForPlatform) != CL_SUCCESS ||
+        is_listed(FAKE_HIDDEN_FUNCTIONS, name))
+        return NULL;
+    void *address = next->clGetExtensionFunctionAddressForPlatform(platform, name);
+    if (strcmp(name, "clSetKernelArgMemPointerINTEL") == 0 &&
+        (address || is_listed(FAKE_EXTENSIONS, "cl_intel_unified_shared_memory"))) {
+        atomic_store(&next_set_usm_pointer, (clSetKernelArgMemPointerINTEL_fn)function_at(address));
+        return address_of((function)fake_clSetKernelArgMemPointerINTEL);
+    }
+    if (strcmp(name, "clCommandNDRangeKernelKHR") == 0 && address) {
+        atomic_store(&next_command_kernel, (clCommandNDRangeKernelKHR_fn)function_at(address));
+        return address_of((function)fake_clCommandNDRangeKernelKHR);
+    }
+    return address;
+}
+
 /* ---- What the loader asks for --------------------------------------------------------------- */
 
 /* An entry left NULL is filled by the loader with the driver's. */
 static const cl_icd_dispatch layer = {
 #define CALL(name) .name = fake_##name,
+#define EXTENSION(name)
 #include "fakedev_calls.h"
 };
 

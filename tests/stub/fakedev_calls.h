@@ -9,12 +9,15 @@
  * (name, kind, type)                takes one away ENQUEUE  (name, params, args)              may
  * give an event; the last parameter is event BLOCKING (name, params, args)              likewise,
  * and waits if its parameter blocking is true CUSTOM   (name)                            written by
- * hand in fakedev.c
+ * hand in fakedev.c; EXTENSION (name) likewise, and reached through
+ * clGetExtensionFunctionAddressForPlatform: it has no entry in the dispatch table
  *
- * Not watched: sharing with GL, EGL and Direct3D, and whatever is reached through
- * clGetExtensionFunctionAddress*.
+ * Not watched: sharing with GL, EGL and Direct3D, and extension functions without a row.
  */
 #ifdef CALL
+#ifndef EXTENSION
+#define EXTENSION(name) CALL(name)
+#endif
 #define STATUS(name, params, args) CALL(name)
 #define CREATE(name, kind, type, params, args) CALL(name)
 #define RETAIN(name, kind, type) CALL(name)
@@ -32,6 +35,7 @@ STATUS(clGetPlatformIDs, (cl_uint num_entries, cl_platform_id *platforms, cl_uin
 STATUS(clGetPlatformInfo,
        (cl_platform_id platform, cl_platform_info name, size_t size, void *value, size_t *size_ret),
        (platform, name, size, value, size_ret))
+CUSTOM(clGetExtensionFunctionAddressForPlatform)
 STATUS(clUnloadPlatformCompiler, (cl_platform_id platform), (platform))
 CUSTOM(clGetDeviceIDs)
 CUSTOM(clGetDeviceInfo)
@@ -176,6 +180,7 @@ STATUS(clSetKernelArg, (cl_kernel kernel, cl_uint index, size_t size, const void
        (kernel, index, size, value))
 STATUS(clSetKernelArgSVMPointer, (cl_kernel kernel, cl_uint index, const void *value),
        (kernel, index, value))
+EXTENSION(clSetKernelArgMemPointerINTEL)
 STATUS(clSetKernelExecInfo,
        (cl_kernel kernel, cl_kernel_exec_info name, size_t size, const void *value),
        (kernel, name, size, value))
@@ -217,6 +222,7 @@ STATUS(clGetEventProfilingInfo,
 /* Commands */
 CUSTOM(clEnqueueNDRangeKernel)
 CUSTOM(clEnqueueTask)
+EXTENSION(clCommandNDRangeKernelKHR)
 ENQUEUE(clEnqueueNativeKernel,
         (cl_command_queue queue, void(CL_CALLBACK *function)(void *), void *args, size_t args_size,
          cl_uint num_objects, const cl_mem *objects, const void **object_locations, cl_uint num_wait,
@@ -341,3 +347,4 @@ CUSTOM(clEnqueueSVMFree)
 #undef ENQUEUE
 #undef BLOCKING
 #undef CUSTOM
+#undef EXTENSION

@@ -44,7 +44,7 @@ static bool complain(const char *what, const char *value)
 
 /* ---- Settings ------------------------------------------------------------------------------- */
 
-enum form { NUMBER, TEXT, DEVICE_TYPE_WORD, LOCAL_MEM_TYPE_WORD };
+enum form { NUMBER, TEXT, DEVICE_TYPE_WORD, LOCAL_MEM_TYPE_WORD, SVM_WORD };
 
 static const struct {
     const char *name;
@@ -65,6 +65,8 @@ static const struct {
     {DEVICE_TYPE_WORD, "accelerator", CL_DEVICE_TYPE_ACCELERATOR},
     {LOCAL_MEM_TYPE_WORD, "local", CL_LOCAL},
     {LOCAL_MEM_TYPE_WORD, "global", CL_GLOBAL},
+    {SVM_WORD, "none", FAKEDEV_NO_SVM},
+    {SVM_WORD, "coarse", CL_DEVICE_SVM_COARSE_GRAIN_BUFFER},
 };
 
 static _Atomic(uint64_t) numbers[FAKE_COUNT];

@@ -36,6 +36,8 @@ enum fakedev_call {
     X(VERSION, TEXT)                       \
     X(OPENCL_C_VERSION, TEXT)              \
     X(EXTENSIONS, TEXT)                    \
+    X(HIDDEN_FUNCTIONS, TEXT)              \
+    X(SVM, SVM_WORD)                       \
     X(REPORT, TEXT)
 
 enum fakedev_setting {
@@ -44,6 +46,9 @@ enum fakedev_setting {
 #undef X
         FAKE_COUNT
 };
+
+/* FAKE_SVM where there shall be none, since 0 means that nothing is faked. */
+#define FAKEDEV_NO_SVM (UINT64_C(1) << 63)
 
 /* 0 where nothing is faked: no setting may be 0. A word (TYPE) comes as its OpenCL value. */
 uint64_t fakedev_number(enum fakedev_setting setting);

@@ -290,7 +290,7 @@ static void test_each_tensor(void **state)
     (void)state;
     FOR_EACH_TENSOR(t)
     {
-        TENSOR_REFUSED(mem_kind = 1, CLATTN_UNSUPPORTED, ".mem_kind = 1|expected CLATTN_MEM_BUFFER (0)");
+        TENSOR_REFUSED(mem_kind = 3, CLATTN_UNSUPPORTED, ".mem_kind = 3|expected CLATTN_MEM_BUFFER (0)");
         TENSOR_REFUSED(mem_kind = -1, CLATTN_UNSUPPORTED, ".mem_kind = -1");
         TENSOR_REFUSED(reserved = 1, CLATTN_INVALID_ARGUMENT, "| reserved field that is not 0");
         TENSOR_REFUSED(reserved2[0] = 1, CLATTN_INVALID_ARGUMENT, "| reserved field that is not 0");
@@ -462,7 +462,7 @@ static void test_reserved_workspace_fields(void **state)
 {
     clattn_forward_args args;
     (void)state;
-    REFUSED(lean, workspace.mem_kind, 2, CLATTN_UNSUPPORTED, "workspace.mem_kind = 2|CLATTN_MEM_BUFFER");
+    REFUSED(lean, workspace.mem_kind, 3, CLATTN_UNSUPPORTED, "workspace.mem_kind = 3|CLATTN_MEM_BUFFER");
     REFUSED(lean, workspace.reserved, 2, CLATTN_INVALID_ARGUMENT, "workspace|reserved");
 }
 
