@@ -248,8 +248,9 @@ static inline key_range keys_of_split(key_range seen, int split, int block_k, co
     return keys;
 }
 
-// What a split gives, if there are several: o and lse of its own keys in the workspace, in float32 and natural
-// units; cl/merge.cl combines them. The number of the place of a row and head.
+// What a split gives, if there are several: in the workspace, in float32, its normalised o and its state: the
+// largest score, in their unit, and the sum of exp(score - largest), 0 without keys. combine.cl makes one of
+// them. The number of the place of a row and head:
 static inline long part_place(int batch, int query, int head, int split, const sequence *seq,
                               const attention_args *a)
 {
@@ -262,8 +263,8 @@ static inline __global float *part_o(__global uchar *workspace, long place, cons
     return (__global float *)workspace + a->parts + place * a->head_dim_v;
 }
 
-static inline __global float *part_lse(__global uchar *workspace, long place, const attention_args *a)
+static inline __global float *part_state(__global uchar *workspace, long place, const attention_args *a)
 {
     return (__global float *)workspace + a->parts +
-           a->num_splits * a->part_rows * a->heads_q * a->head_dim_v + place;
+           a->num_splits * a->part_rows * a->heads_q * a->head_dim_v + 2 * place;
 }

@@ -21,7 +21,6 @@ static inline int batch_of_packed_row(int row, const attention_buffers *in, cons
 __kernel __attribute__((reqd_work_group_size(PARTS_ITEMS, 1, 1))) void combine(ATTENTION_BUFFERS,
                                                                                attention_args args)
 {
-    __local float weights[MAX_PARTS];
     const attention_buffers buffers = GATHERED_BUFFERS;
     const attention_buffers *in = &buffers;
     const attention_args *a = &args;
@@ -39,15 +38,17 @@ __kernel __attribute__((reqd_work_group_size(PARTS_ITEMS, 1, 1))) void combine(A
     const long place = part_place(batch, query, head, 0, &seq, a);
     row_parts parts;
     parts.o = part_o(in->workspace, place, a);
-    parts.lse = part_lse(in->workspace, place, a);
-    parts.lse_step = a->part_rows * a->heads_q;
-    parts.o_step = parts.lse_step * a->head_dim_v;
+    parts.max = part_state(in->workspace, place, a);
+    parts.sum = parts.max + 1;
+    parts.step = 2 * a->part_rows * a->heads_q;
+    parts.o_step = a->part_rows * a->heads_q * a->head_dim_v;
     parts.count = a->num_splits;
-    parts.to_log2 = M_LOG2E_F;
+    parts.to_log2 = SCORE_TO_LOG2;
     parts.sink = -INFINITY;
-    const row_total total = weigh_parts(weights, id, &parts);
+    const row_total total = total_of(&parts);
     merge_row(in->o + query_base(&a->o, batch, head, &seq) + query * a->o.token, a->head_dim_v, id, &parts,
-              weights, total.factor);
+              &total);
     if (id == 0 && has(a, FEATURE_LSE))
-        in->lse[query_base(&a->lse, batch, head, &seq) + query * a->lse.token] = total.lse * a->lse_unit;
+        in->lse[query_base(&a->lse, batch, head, &seq) + query * a->lse.token] =
+            lse_of(&total, &parts) * (SCORE_TO_NATURAL * a->lse_unit);
 }

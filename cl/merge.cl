@@ -5,7 +5,6 @@ __kernel __attribute__((reqd_work_group_size(PARTS_ITEMS, 1, 1))) void
 merge(const __global part_t *o_parts, const __global float *lse_parts, __global o_t *o, __global float *lse,
       const __global float *sinks, merge_args args)
 {
-    __local float weights[MAX_PARTS];
     const merge_args *a = &args;
     if ((int)get_group_id(1) >= a->num_groups)
         return;
@@ -14,16 +13,16 @@ merge(const __global part_t *o_parts, const __global float *lse_parts, __global 
     const int batch = place / a->rows, row = place - batch * a->rows;
     row_parts parts;
     parts.o = o_parts + head_base(&a->o_parts, batch, head) + row * a->o_parts.token;
-    parts.lse = lse_parts + head_base(&a->lse_parts, batch, head) + row * a->lse_parts.token;
+    parts.max = lse_parts + head_base(&a->lse_parts, batch, head) + row * a->lse_parts.token;
     parts.o_step = a->o_step;
-    parts.lse_step = a->lse_step;
+    parts.sum = 0;
+    parts.step = a->lse_step;
     parts.count = a->num_parts;
     parts.to_log2 = M_LOG2E_F / a->lse_unit;
     parts.sink = (a->features & FEATURE_SINKS) != 0 ? sinks[number_at(&a->sinks, batch, head)] * a->lse_unit
                                                     : -INFINITY;
-    const row_total total = weigh_parts(weights, id, &parts);
-    merge_row(o + head_base(&a->o, batch, head) + row * a->o.token, a->head_dim_v, id, &parts, weights,
-              total.factor);
+    const row_total total = total_of(&parts);
+    merge_row(o + head_base(&a->o, batch, head) + row * a->o.token, a->head_dim_v, id, &parts, &total);
     if (id == 0 && (a->features & FEATURE_LSE) != 0)
-        lse[head_base(&a->lse, batch, head) + row * a->lse.token] = total.lse;
+        lse[head_base(&a->lse, batch, head) + row * a->lse.token] = lse_of(&total, &parts);
 }

@@ -3,11 +3,14 @@
 // (Dao et al. 2023, "Flash-Decoding"). A part that saw no key has lse_p = -inf and weighs nothing, whatever its
 // o holds; if no part saw any, o = 0 and lse = -inf. A NaN among the lse_p makes the row NaN.
 //
+// A part is (max, sum) for its ln(sum exp(s)) = max + ln(sum): an lse is a max with a sum of 1. Splits of decode
+// calls keep both, as an lse of scores at the floor (-1e30) would lose how many of them there are.
+//
 // A work-group makes one row. Everything is summed in the order of the parts, so that parts without keys, and
-// how many of them there are, change no bit.
+// how many of them there are, change no bit. Weights are computed where they are used: parts are few, or rows
+// are.
 
 #define PARTS_ITEMS 64 // work-items of a work-group
-#define MAX_PARTS 256 // as CLATTN_MAX_SPLITS
 
 #ifndef PART_TYPE // storage type of the parts' o
 #define PART_TYPE TYPE_F32
@@ -17,73 +20,80 @@ typedef STORAGE(PART_TYPE) part_t;
 
 typedef struct row_parts {
     const __global part_t *o; // of the first part
-    const __global float *lse;
+    const __global float *max;
+    const __global float *sum; // 0: all sums are 1
     long o_step; // from part to part
-    long lse_step;
+    long step; // of max and sum
     int count;
-    float to_log2; // lse times this is in log2 units
-    float sink; // in the unit of lse; -inf: none
+    float to_log2; // max times this is in log2 units
+    float sink; // in the unit of max; -inf: none
 } row_parts;
 
 typedef struct row_total {
-    float lse; // in the unit of the parts'
-    float factor; // of the weighted sum of o
+    float max; // of the parts' and the sink
+    float sum; // of exp(s - max)
 } row_total;
 
-// Relative to the largest lse. The condition keeps (-inf) - (-inf) out.
-static inline float part_weight(float lse, float largest, const row_parts *parts)
+// exp(max) * sum relative to the largest max. The condition keeps (-inf) - (-inf) out.
+static inline float weight_of(float max, float sum, float largest, const row_parts *parts)
 {
-    return lse == -INFINITY ? 0.0f : exp2((lse - largest) * parts->to_log2);
+    return max == -INFINITY || sum == 0.0f ? 0.0f : sum * exp2((max - largest) * parts->to_log2);
 }
 
-// By all work-items of the group: the weights of the parts go to local memory.
-static inline row_total weigh_parts(__local float *weights, int id, const row_parts *parts)
+static inline float part_weight(int p, float largest, const row_parts *parts)
 {
-    float largest = parts->sink;
-    for (int p = 0; p < parts->count; p++) // fmax passes over NaN: the weight shows it
-        largest = fmax(largest, parts->lse[p * parts->lse_step]);
-    for (int p = id; p < parts->count; p += PARTS_ITEMS)
-        weights[p] = part_weight(parts->lse[p * parts->lse_step], largest, parts);
-    barrier(CLK_LOCAL_MEM_FENCE);
-    float sum = part_weight(parts->sink, largest, parts);
-    for (int p = 0; p < parts->count; p++)
-        sum += weights[p];
+    const float sum = parts->sum == 0 ? 1.0f : parts->sum[p * parts->step];
+    return weight_of(parts->max[p * parts->step], sum, largest, parts);
+}
+
+static inline row_total total_of(const row_parts *parts)
+{
     row_total total;
-    total.lse = largest + log2(sum) / parts->to_log2;
-    total.factor = sum == 0.0f ? 0.0f : 1.0f / sum;
+    total.max = parts->sink;
+    for (int p = 0; p < parts->count; p++) // fmax passes over NaN: the weight shows it
+        total.max = fmax(total.max, parts->max[p * parts->step]);
+    total.sum = weight_of(parts->sink, 1.0f, total.max, parts);
+    for (int p = 0; p < parts->count; p++)
+        total.sum += part_weight(p, total.max, parts);
     return total;
 }
 
+// In the unit of max.
+static inline float lse_of(const row_total *total, const row_parts *parts)
+{
+    return total->sum == 0.0f ? -INFINITY : total->max + log2(total->sum) / parts->to_log2;
+}
+
 // What is loaded beside a weight of 0 goes no further: parts without keys may hold anything.
-static inline float4 merge_quad(const row_parts *parts, const __local float *weights, float factor, int column)
+static inline float4 merge_quad(const row_parts *parts, const row_total *total, int column)
 {
     float4 sum = (float4)(0.0f);
     for (int p = 0; p < parts->count; p++) {
-        const float weight = weights[p];
+        const float weight = part_weight(p, total->max, parts);
         const float4 x = LOAD4(PART_TYPE)(parts->o + p * parts->o_step, column);
         sum += weight == 0.0f ? (float4)(0.0f) : weight * x;
     }
-    return sum * factor;
+    return total->sum == 0.0f ? sum : sum * (1.0f / total->sum);
 }
 
-static inline float merge_one(const row_parts *parts, const __local float *weights, float factor, int column)
+static inline float merge_one(const row_parts *parts, const row_total *total, int column)
 {
     float sum = 0.0f;
     for (int p = 0; p < parts->count; p++) {
-        const float weight = weights[p];
+        const float weight = part_weight(p, total->max, parts);
         const float x = LOAD1(PART_TYPE)(parts->o + p * parts->o_step, column);
         sum += weight == 0.0f ? 0.0f : weight * x;
     }
-    return sum * factor;
+    return total->sum == 0.0f ? sum : sum * (1.0f / total->sum);
 }
 
 // By all work-items of the group: the row of o, `columns` long. Neighbours take neighbouring quads.
 static inline void merge_row(__global o_t *o, int columns, int id, const row_parts *parts,
-                             const __local float *weights, float factor)
+                             const row_total *total)
 {
     const int quads = columns / 4;
     for (int i = id; i < quads; i += PARTS_ITEMS)
-        STORE4(O_TYPE)(o, 4 * i, merge_quad(parts, weights, factor, 4 * i));
+        STORE4(O_TYPE)(o, 4 * i, merge_quad(parts, total, 4 * i));
     for (int column = 4 * quads + id; column < columns; column += PARTS_ITEMS)
-        STORE1(O_TYPE)(o, column, merge_one(parts, weights, factor, column));
+        STORE1(O_TYPE)(o, column, merge_one(parts, total, column));
 }

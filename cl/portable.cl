@@ -959,8 +959,10 @@ inlined void store_row(const float4 o[QUADS], float m, float sum, int row, const
         for (int c = 0; c < QUADS; c++)
             store_part(part, 4 * (w->x + c * ITEMS_X), a->head_dim_v, empty ? (float4)(0.0f) : o[c] * inverse,
                        aligned);
-        if (w->x == 0)
-            *part_lse(in->workspace, place, a) = lse;
+        if (w->x == 0) {
+            part_state(in->workspace, place, a)[0] = m;
+            part_state(in->workspace, place, a)[1] = sum;
+        }
         return;
     }
 #endif

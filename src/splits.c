@@ -43,7 +43,7 @@ int64_t clattn__query_tiles(const clattn_plan *plan, const clattn__program *prog
 
 static uint64_t bytes_of(const clattn_plan *plan, uint64_t parts)
 {
-    const uint64_t size = ((uint64_t)plan->desc.head_dim_v + 1) * sizeof(float);
+    const uint64_t size = ((uint64_t)plan->desc.head_dim_v + 2) * sizeof(float);
     return parts > UINT64_MAX / size ? UINT64_MAX : parts * size;
 }
 

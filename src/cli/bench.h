@@ -6,12 +6,23 @@
 #include "device_call.h"
 #include "naive.h"
 
+enum {
+    BENCH_MAX_SHAPES = 32,
+    BENCH_MAX_SETS = 64,   /* of K and V that decode takes in turns */
+    BENCH_DECODE_ROWS = 64 /* queries up to which a shape is decode unless told otherwise */
+};
+
+/* As --shape gives it. */
+typedef struct shape_option {
+    int64_t size[5]; /* batch, query heads, KV heads, q_len, kv_len */
+    int32_t head_dim_qk, head_dim_v;
+} shape_option;
+
 typedef struct bench_options {
     common_options common;
-    int paper;
-    int has_shape;
-    int64_t shape[5]; /* batch, query heads, KV heads, q_len, kv_len */
-    int32_t head_dim_qk, head_dim_v;
+    int paper, decode;
+    shape_option shape[BENCH_MAX_SHAPES];
+    int num_shapes;
     int32_t dtype[4]; /* q, k, v, o */
     int causal;       /* with --shape; presets measure both */
     int has_window;
@@ -20,6 +31,12 @@ typedef struct bench_options {
     int32_t path;
     int64_t repeat; /* 0: as many as make sense */
     int naive;
+    int has_phase;
+    int32_t phase;       /* CLATTN_PHASE_* */
+    int32_t kv_dtype[2]; /* of K and V; 0: as dtype says */
+    int64_t page_size;   /* 0: not paged */
+    int64_t splits;      /* 0: the library chooses */
+    int64_t sets;        /* of K and V that calls take in turns; 0: as many as are more than caches hold */
     const char *json, *plot, *input;
 } bench_options;
 
@@ -43,6 +60,7 @@ int bench_measure(bench_time *out, cl_command_queue queue, bench_enqueue enqueue
 typedef struct bench_ceiling {
     double fma_flops;  /* floating-point operations per second, a fused multiply-add being two */
     double copy_bytes; /* bytes per second, read and written */
+    double read_bytes; /* bytes per second, read alone */
 } bench_ceiling;
 
 int bench_measure_ceiling(bench_ceiling *out, cli_device *device);
@@ -54,6 +72,19 @@ typedef struct bench_shape {
     int32_t head_dim_qk, head_dim_v;
     int causal; /* bottom right */
 } bench_shape;
+
+/* ---- bench_cache.c ---- */
+
+int32_t bench_cache_type(const char *name); /* CLATTN_DTYPE_*; 0: none has that name */
+const char *bench_cache_type_name(int32_t dtype);
+int bench_cache_block(int32_t dtype); /* elements that are stored together: 1 or 32 */
+size_t bench_cache_row_bytes(int32_t dtype, int32_t head_dim);
+
+/* New buffers: with random values of that type, with the scale that makes those of i8 alike, with integers.
+ */
+int bench_cache_tensor(cl_mem *out, cli_device *device, size_t bytes, int32_t dtype);
+int bench_cache_scales(cl_mem *out, cli_device *device, size_t count);
+int bench_cache_integers(cl_mem *out, cli_device *device, const int32_t *values, size_t count);
 
 /* ---- bench_tiles.c ---- */
 
@@ -118,6 +149,7 @@ double bench_bytes(const bench_call *call);
 /* ---- bench_report.c ---- */
 
 typedef struct bench_result {
+    const char *op; /* "forward" or "decode" */
     bench_shape shape;
     int32_t dtype;
     char path[32], tiles[96];
@@ -125,6 +157,12 @@ typedef struct bench_result {
     double flops, bytes, ceiling_fraction;
     uint32_t features; /* CLATTN_FEATURE_* */
     uint64_t peak_bytes;
+    /* Of decode; there `bytes` are those of K and V. */
+    int32_t dtype_k, dtype_v, phase;
+    int64_t page_size; /* 0: not paged */
+    int64_t splits;
+    int sets, calls;         /* calls back to back in one repetition */
+    double latency, enqueue; /* seconds of a single call with clFinish; of the host for a call */
 } bench_result;
 
 typedef struct bench_results {
@@ -135,6 +173,7 @@ typedef struct bench_results {
 /* Adds a result of this call, flash or naive. */
 int bench_results_add(bench_results *results, const bench_call *call, int naive, const bench_time *time,
                       const bench_ceiling *ceiling);
+int bench_results_append(bench_results *results, const bench_result *result);
 void bench_results_release(bench_results *results);
 int bench_write_json(const bench_results *results, const cli_device *device, const bench_ceiling *ceiling,
                      const char *path);
@@ -165,5 +204,12 @@ int bench_need_naive(bench_state *state);
 /* Times a shape, with naive if asked for and possible; prints a row and keeps the results. */
 int bench_run_shape(bench_state *state, const bench_shape *shape);
 int bench_run_paper(bench_state *state);
+
+/* ---- bench_decode.c ---- */
+
+/* Times a shape by the bytes of K and V that it reads; prints a row and keeps the result. */
+int bench_run_decode(bench_state *state, const bench_shape *shape, int64_t page_size);
+int bench_run_decode_preset(bench_state *state);
+void bench_print_decode_heading(void);
 
 #endif

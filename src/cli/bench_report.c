@@ -11,15 +11,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-int bench_results_add(bench_results *results, const bench_call *call, int naive, const bench_time *time,
-                      const bench_ceiling *ceiling)
+int bench_results_append(bench_results *results, const bench_result *result)
 {
     bench_result *grown = realloc(results->entry, (results->count + 1) * sizeof *grown);
     if (!grown)
         return cli_fail(CLI_FAILED, "out of memory");
     results->entry = grown;
-    bench_result *r = &grown[results->count++];
-    memset(r, 0, sizeof *r);
+    grown[results->count++] = *result;
+    return CLI_OK;
+}
+
+int bench_results_add(bench_results *results, const bench_call *call, int naive, const bench_time *time,
+                      const bench_ceiling *ceiling)
+{
+    bench_result result = {0}, *r = &result;
+    r->op = "forward";
+    r->splits = 1;
     r->shape = call->shape;
     r->dtype = call->c.tensor[TENSOR_Q].dtype;
     r->time = *time;
@@ -38,7 +45,7 @@ int bench_results_add(bench_results *results, const bench_call *call, int naive,
         plan_path_and_tiles(text, r->path, r->tiles);
         r->peak_bytes = call->call.device_bytes;
     }
-    return CLI_OK;
+    return bench_results_append(results, r);
 }
 
 void bench_results_release(bench_results *results)
@@ -60,13 +67,28 @@ static cJSON *json_device(const cli_device *d, const bench_ceiling *ceiling)
     cJSON_AddNumberToObject(json, "local_bytes", (double)d->local_bytes);
     cJSON_AddNumberToObject(json, "fma_tflops", ceiling->fma_flops * 1e-12);
     cJSON_AddNumberToObject(json, "copy_gbps", ceiling->copy_bytes * 1e-9);
+    cJSON_AddNumberToObject(json, "read_gbps", ceiling->read_bytes * 1e-9);
     return json;
+}
+
+/* What decode measurements tell beside that. */
+static void add_decode(cJSON *json, const bench_result *r)
+{
+    static const char *const phases[] = {"prefill", "decode", "both"};
+    cJSON_AddStringToObject(json, "dtype_k", bench_cache_type_name(r->dtype_k));
+    cJSON_AddStringToObject(json, "dtype_v", bench_cache_type_name(r->dtype_v));
+    cJSON_AddStringToObject(json, "phase", phases[r->phase]);
+    cJSON_AddNumberToObject(json, "page_size", (double)r->page_size);
+    cJSON_AddNumberToObject(json, "sets", r->sets);
+    cJSON_AddNumberToObject(json, "calls", r->calls);
+    cJSON_AddNumberToObject(json, "latency_ms", r->latency * 1e3);
+    cJSON_AddNumberToObject(json, "enqueue_us", r->enqueue * 1e6);
 }
 
 static cJSON *json_result(const bench_result *r)
 {
     cJSON *json = cJSON_CreateObject();
-    cJSON_AddStringToObject(json, "op", "forward");
+    cJSON_AddStringToObject(json, "op", r->op);
     cJSON_AddStringToObject(json, "dtype", dtype_name(r->dtype));
     cJSON_AddNumberToObject(json, "batch", (double)r->shape.batch);
     cJSON_AddNumberToObject(json, "heads_q", (double)r->shape.heads_q);
@@ -85,12 +107,14 @@ static cJSON *json_result(const bench_result *r)
     cJSON_AddNumberToObject(json, "gbps", r->bytes / r->time.median * 1e-9);
     cJSON_AddNumberToObject(json, "ceiling_fraction", r->ceiling_fraction);
     cJSON_AddStringToObject(json, "tiles", r->tiles);
-    cJSON_AddNumberToObject(json, "splits", 1);
+    cJSON_AddNumberToObject(json, "splits", (double)r->splits);
     cJSON_AddNumberToObject(json, "peak_bytes", (double)r->peak_bytes);
     cJSON *features = cJSON_AddArrayToObject(json, "features");
     for (int i = 0; i < num_plan_features; i++)
         if (r->features & plan_features[i].bit)
             cJSON_AddItemToArray(features, cJSON_CreateString(plan_features[i].name));
+    if (strcmp(r->op, "decode") == 0)
+        add_decode(json, r);
     return json;
 }
 

@@ -1,4 +1,4 @@
-// ceiling.cl: what the device can do at the most: fused multiply-adds, and copying.
+// ceiling.cl: what the device can do at the most: fused multiply-adds, copying, reading.
 
 #ifndef CHAINS // independent float16 accumulators per work-item: 6 or 12
 #define CHAINS 6
@@ -45,7 +45,32 @@ __kernel void fma_rate(__global float *out, int steps, float factor, float adden
 #define COPY_T float4
 #endif
 
+#ifndef COPY_WIDTH // floats in it
+#define COPY_WIDTH 4
+#endif
+
 __kernel void copy_rate(const __global COPY_T *from, __global COPY_T *to)
 {
     to[get_global_id(0)] = from[get_global_id(0)];
+}
+
+// Each work-item reads `count` elements (a multiple of 4), from its number times `first` on, `step` apart.
+__kernel void read_rate(const __global COPY_T *from, __global float *to, uint first, uint step, uint count)
+{
+    const __global COPY_T *at = from + get_global_id(0) * (size_t)first;
+    COPY_T a = 0.0f, b = 0.0f, c = 0.0f, d = 0.0f;
+    for (uint i = 0; i < count; i += 4, at += 4 * (size_t)step) {
+        a += at[0];
+        b += at[step];
+        c += at[2 * (size_t)step];
+        d += at[3 * (size_t)step];
+    }
+    a += b + c + d;
+#if COPY_WIDTH == 16
+    const float8 s8 = a.lo + a.hi;
+    const float4 s4 = s8.lo + s8.hi;
+#else
+    const float4 s4 = a;
+#endif
+    to[get_global_id(0)] = s4.s0 + s4.s1 + s4.s2 + s4.s3;
 }

@@ -18,16 +18,21 @@ enum {
     BENCH_BLOCK_SPARSE,
     BENCH_REPEAT,
     BENCH_NAIVE,
+    BENCH_PHASE,
+    BENCH_KV_DTYPE,
+    BENCH_PAGE_SIZE,
+    BENCH_SPLITS,
+    BENCH_SETS,
     BENCH_JSON,
     BENCH_PLOT,
     BENCH_INPUT
 };
 
 static const option_row bench_rows[] = {
-    {BENCH_PRESET, "preset", 0, ARGUMENT_REQUIRED, "NAME", "prefill (default) or paper"},
+    {BENCH_PRESET, "preset", 0, ARGUMENT_REQUIRED, "NAME", "prefill (default), decode or paper"},
     {BENCH_SHAPE, "shape", 0, ARGUMENT_REQUIRED, "B,Hq,Hkv,Nq,Nk,D",
-     "one shape; D also as QK:V, like 576:512"},
-    {BENCH_DTYPE, "dtype", 0, ARGUMENT_REQUIRED, "TYPE", "f32 (default), f16 or bf16"},
+     "a shape, may be repeated; D also as QK:V, like 576:512"},
+    {BENCH_DTYPE, "dtype", 0, ARGUMENT_REQUIRED, "TYPE", "f32 (default), f16 (of decode) or bf16"},
     {BENCH_CAUSAL, "causal", 0, ARGUMENT_NONE, NULL, "with --shape: causal (presets show both)"},
     {OPTION_WINDOW, "window", 0, ARGUMENT_REQUIRED, "L,R", "keys seen left and right of the row; -1: all"},
     {BENCH_BLOCK_SPARSE, "block-sparse", 0, ARGUMENT_REQUIRED, "DENSITY",
@@ -35,6 +40,15 @@ static const option_row bench_rows[] = {
     {OPTION_PATH, "path", 0, ARGUMENT_REQUIRED, "NAME", "auto, portable or cpu"},
     {BENCH_REPEAT, "repeat", 0, ARGUMENT_REQUIRED, "N", "repetitions; default: for about a second"},
     {BENCH_NAIVE, "naive", 0, ARGUMENT_NONE, NULL, "also three kernels and an N x N buffer"},
+    {BENCH_PHASE, "phase", 0, ARGUMENT_REQUIRED, "NAME",
+     "prefill, decode or both; with --shape decode is the default for Nq <= 64"},
+    {BENCH_KV_DTYPE, "kv-dtype", 0, ARGUMENT_REQUIRED, "TYPE",
+     "decode: type of the cache: f16, i8, f8_e4m3, q8_0, q4_0, ...; or K,V apart"},
+    {BENCH_PAGE_SIZE, "page-size", 0, ARGUMENT_REQUIRED, "N", "decode: K and V in pages of N tokens"},
+    {BENCH_SPLITS, "splits", 0, ARGUMENT_REQUIRED, "N",
+     "decode: splits of the keys; default: chosen by the library"},
+    {BENCH_SETS, "sets", 0, ARGUMENT_REQUIRED, "N",
+     "decode: sets of K and V in turns; default: more than caches hold"},
     {BENCH_JSON, "json", 0, ARGUMENT_REQUIRED, "FILE", "write the results as JSON"},
     {BENCH_PLOT, "plot", 0, ARGUMENT_REQUIRED, "FILE", "draw them by gnuplot: .svg or .png"},
     {BENCH_INPUT, "input", 0, ARGUMENT_REQUIRED, "FILE",
@@ -47,17 +61,19 @@ static const command_text bench_text = {
     "Time (median; least; spread), rate and memory. GFLOP/s count 2*B*Hq*pairs*(D+Dv), pairs being those\n"
     "of query and key that causal bound, window and key tiles allow. The ceiling is the rate of plain\n"
     "multiply-adds on the same device, measured before. Preset paper shows naive against flash:\n"
-    "deviation, memory, time.",
+    "deviation, memory, time. Decode is timed by the bytes of K and V that it reads, against the rates of\n"
+    "copying and reading: the mean of calls back to back, over sets of K and V that caches do not hold.",
 };
 
 static int apply_preset(bench_options *o, const char *value)
 {
     o->paper = strcmp(value, "paper") == 0;
-    if (o->paper || strcmp(value, "prefill") == 0)
+    o->decode = strcmp(value, "decode") == 0;
+    if (o->paper || o->decode || strcmp(value, "prefill") == 0)
         return CLI_OK;
-    if (strcmp(value, "decode") == 0 || strcmp(value, "backward") == 0)
+    if (strcmp(value, "backward") == 0)
         return cli_fail(CLI_USAGE, "--preset %s is not offered by this version", value);
-    return cli_fail(CLI_USAGE, "--preset '%.60s': expected prefill or paper", value);
+    return cli_fail(CLI_USAGE, "--preset '%.60s': expected prefill, decode or paper", value);
 }
 
 /* Five numbers, then the head dims. */
@@ -68,20 +84,22 @@ static int apply_shape(bench_options *o, const char *value)
     int count;
     if (!last || last - value >= (int)sizeof numbers)
         return cli_fail(CLI_USAGE, "--shape '%.60s': expected B,Hq,Hkv,Nq,Nk,D", value);
+    if (o->num_shapes == BENCH_MAX_SHAPES)
+        return cli_fail(CLI_USAGE, "--shape: expected at most %d times", BENCH_MAX_SHAPES);
+    shape_option *shape = &o->shape[o->num_shapes++];
     cli_format(numbers, sizeof numbers, "%.*s", (int)(last - value), value);
-    int status = option_integers("shape", numbers, ',', o->shape, 5, 5, &count);
+    int status = option_integers("shape", numbers, ',', shape->size, 5, 5, &count);
     if (status == CLI_OK)
-        status = option_head_dims("shape", last + 1, &o->head_dim_qk, &o->head_dim_v);
+        status = option_head_dims("shape", last + 1, &shape->head_dim_qk, &shape->head_dim_v);
     if (status != CLI_OK)
         return status;
     const int64_t most[5] = {1 << 20, 1 << 20, 1 << 20, CLATTN_MAX_LENGTH, CLATTN_MAX_LENGTH};
     for (int i = 0; i < 5; i++)
-        if (o->shape[i] < 1 || o->shape[i] > most[i])
+        if (shape->size[i] < 1 || shape->size[i] > most[i])
             return cli_fail(CLI_USAGE, "--shape '%.60s': expected numbers from 1 to %" PRId64, value,
                             most[i]);
-    if (o->shape[1] % o->shape[2] != 0)
+    if (shape->size[1] % shape->size[2] != 0)
         return cli_fail(CLI_USAGE, "--shape '%.60s': expected Hq to be a multiple of Hkv", value);
-    o->has_shape = 1;
     return CLI_OK;
 }
 
@@ -103,10 +121,47 @@ static int apply_block_sparse(bench_options *o, const char *name, const char *va
     return status;
 }
 
+static int apply_phase(bench_options *o, const char *name, const char *value)
+{
+    static const char *const names[] = {"prefill", "decode", "both"};
+    for (int32_t i = 0; i < 3; i++)
+        if (strcmp(value, names[i]) == 0) {
+            o->phase = i;
+            o->has_phase = 1;
+            return CLI_OK;
+        }
+    return cli_fail(CLI_USAGE, "--%s '%.60s': expected prefill, decode or both", name, value);
+}
+
+/* "q8_0", or K and V apart: "q8_0,q4_0". */
+static int apply_kv_dtype(bench_options *o, const char *name, const char *value)
+{
+    char word[2][16];
+    const char *comma = strchr(value, ',');
+    cli_format(word[0], sizeof word[0], "%.*s", (int)strcspn(value, ","), value);
+    cli_format(word[1], sizeof word[1], "%s", comma ? comma + 1 : value);
+    for (int i = 0; i < 2; i++) {
+        o->kv_dtype[i] = bench_cache_type(word[i]);
+        if (!o->kv_dtype[i])
+            return cli_fail(CLI_USAGE,
+                            "--%s '%.60s': expected f32, f16, bf16, i8, f8_e4m3, f8_e5m2, q8_0, q4_0, q4_1, "
+                            "q5_0, q5_1 or iq4_nl, or two of them",
+                            name, value);
+    }
+    return CLI_OK;
+}
+
+static int apply_count(const char *name, const char *value, int64_t most, int64_t *out)
+{
+    const int status = option_integer(name, value, out);
+    if (status == CLI_OK && (*out < 1 || *out > most))
+        return cli_fail(CLI_USAGE, "--%s '%.60s': expected 1 to %" PRId64, name, value, most);
+    return status;
+}
+
 static int apply(void *user, int id, const char *name, const char *value)
 {
     bench_options *o = user;
-    int status = CLI_OK;
     switch (id) {
     case BENCH_PRESET:
         return apply_preset(o, value);
@@ -124,13 +179,20 @@ static int apply(void *user, int id, const char *name, const char *value)
     case OPTION_PATH:
         return option_path(name, value, &o->path);
     case BENCH_REPEAT:
-        status = option_integer(name, value, &o->repeat);
-        if (status == CLI_OK && (o->repeat < 1 || o->repeat > 1000))
-            return cli_fail(CLI_USAGE, "--repeat '%.60s': expected 1 to 1000", value);
-        return status;
+        return apply_count(name, value, 1000, &o->repeat);
     case BENCH_NAIVE:
         o->naive = 1;
         return CLI_OK;
+    case BENCH_PHASE:
+        return apply_phase(o, name, value);
+    case BENCH_KV_DTYPE:
+        return apply_kv_dtype(o, name, value);
+    case BENCH_PAGE_SIZE:
+        return apply_count(name, value, 1 << 20, &o->page_size);
+    case BENCH_SPLITS:
+        return apply_count(name, value, CLATTN_MAX_SPLITS, &o->splits);
+    case BENCH_SETS:
+        return apply_count(name, value, BENCH_MAX_SETS, &o->sets);
     case BENCH_JSON:
         o->json = value;
         return CLI_OK;
@@ -143,12 +205,33 @@ static int apply(void *user, int id, const char *name, const char *value)
     }
 }
 
+/* Whether the bytes of K and V are what counts. */
+static int is_decode(const bench_options *o)
+{
+    const int serving = o->kv_dtype[0] || o->page_size || o->splits || o->sets;
+    int few_rows = o->num_shapes > 0 && !o->naive && !(o->block_sparse > 0);
+    for (int i = 0; i < o->num_shapes; i++)
+        few_rows = few_rows && o->shape[i].size[3] <= BENCH_DECODE_ROWS;
+    return o->decode || serving || (o->has_phase ? o->phase != CLATTN_PHASE_PREFILL : few_rows);
+}
+
 static int check_options(const bench_options *o)
 {
     const int uniform =
         o->dtype[0] == o->dtype[1] && o->dtype[0] == o->dtype[2] && o->dtype[0] == o->dtype[3];
-    if (o->paper && o->has_shape)
+    if (o->paper && o->num_shapes)
         return cli_fail(CLI_USAGE, "--shape: expected instead of --preset paper, not beside it");
+    if (o->decode && o->num_shapes)
+        return cli_fail(CLI_USAGE, "--shape: expected instead of --preset decode, not beside it");
+    if (is_decode(o) && !o->decode && !o->num_shapes)
+        return cli_fail(CLI_USAGE,
+                        "--phase, --kv-dtype, --page-size, --splits, --sets: expected with --preset "
+                        "decode or --shape");
+    if (is_decode(o) && (o->naive || o->block_sparse > 0 || o->plot))
+        return cli_fail(CLI_USAGE, "--%s: not offered for decode",
+                        o->naive  ? "naive"
+                        : o->plot ? "plot"
+                                  : "block-sparse");
     if (o->input && !o->paper)
         return cli_fail(CLI_USAGE, "--input: expected with --preset paper only");
     if ((o->naive || o->paper) && (o->has_window || o->block_sparse > 0))
@@ -266,12 +349,23 @@ static int run_list(bench_state *state)
 {
     const bench_options *o = state->options;
     print_conditions(o);
-    print_heading();
-    if (!o->has_shape)
+    if (o->decode)
+        return bench_run_decode_preset(state);
+    if (is_decode(o))
+        bench_print_decode_heading();
+    else
+        print_heading();
+    if (o->num_shapes == 0)
         return run_prefill(state);
-    const bench_shape shape = {o->shape[0], o->shape[1],    o->shape[2],   o->shape[3],
-                               o->shape[4], o->head_dim_qk, o->head_dim_v, o->causal};
-    return bench_run_shape(state, &shape);
+    int status = CLI_OK;
+    for (int i = 0; status == CLI_OK && i < o->num_shapes; i++) {
+        const shape_option *s = &o->shape[i];
+        const bench_shape shape = {s->size[0], s->size[1],     s->size[2],    s->size[3],
+                                   s->size[4], s->head_dim_qk, s->head_dim_v, o->causal};
+        status =
+            is_decode(o) ? bench_run_decode(state, &shape, o->page_size) : bench_run_shape(state, &shape);
+    }
+    return status;
 }
 
 /* ---- The command --------------------------------------------------------------------------------
@@ -288,8 +382,9 @@ static int run_all(bench_state *state)
     progress_clear();
     if (status != CLI_OK)
         return status;
-    printf("ceilings  %.1f GFLOP/s by multiply-adds in f32, %.1f GB/s by copying\n\n",
-           state->ceiling.fma_flops * 1e-9, state->ceiling.copy_bytes * 1e-9);
+    printf("ceilings  %.1f GFLOP/s by multiply-adds in f32, %.1f GB/s by copying, %.1f GB/s by reading\n\n",
+           state->ceiling.fma_flops * 1e-9, state->ceiling.copy_bytes * 1e-9,
+           state->ceiling.read_bytes * 1e-9);
     status = o->paper ? bench_run_paper(state) : run_list(state);
     progress_clear();
     if (status == CLI_OK && o->json)
@@ -305,9 +400,10 @@ int cmd_bench(int argc, char **argv)
     bench_state state = {0};
     const option_set set = {{bench_rows}, apply, &o};
     int operands;
-    for (int i = 0; i < 4; i++)
-        o.dtype[i] = CLATTN_DTYPE_F32;
     int status = options_parse(&set, &o.common, argc, argv, &operands);
+    for (int i = 0; i < 4; i++) /* without --dtype */
+        if (!o.dtype[i])
+            o.dtype[i] = is_decode(&o) ? CLATTN_DTYPE_F16 : CLATTN_DTYPE_F32;
     if (status != CLI_OK)
         return status;
     if (o.common.help) {

@@ -75,7 +75,12 @@ def usage(folder):
     expect(2, ["--block-sparse"], "bench", "--block-sparse", "0")
     expect(2, ["--score-mod"], "source", "--score-mod", "")
     expect(2, ["--offset", "--causal"], "run", GOOD, "-o", out, "--causal=top-left", "--offset", "3")
-    expect(2, ["decode", "not offered"], "bench", "--preset", "decode")
+    for option, value in (("--phase", "late"), ("--kv-dtype", "q8_1"), ("--kv-dtype", "f16,q8_0,f16"),
+                          ("--page-size", "0"), ("--splits", "257"), ("--sets", "-1"), ("--repeat", "0")):
+        expect(2, [option], "bench", "--shape", "1,2,1,1,64,64", option, value)
+    expect(2, ["--kv-dtype", "--shape"], "bench", "--kv-dtype", "q8_0")
+    expect(2, ["--shape"], "bench", "--preset", "decode", "--shape", "1,2,1,1,64,64")
+    expect(2, ["--naive", "decode"], "bench", "--shape", "1,2,1,1,64,64", "--naive", "--page-size", "16")
     expect(2, ["backward", "not offered"], "bench", "--preset", "backward")
     expect(2, ["--preset"], "bench", "--preset", "essay")
     for shape in "1,2,3", "1,8,3,64,64,64", "0,1,1,1,1,1", "1,1,1,1,1,577", "1,1,1,1,1,", "a,b,c,d,e,f":

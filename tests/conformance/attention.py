@@ -6,14 +6,17 @@ import re
 import ml_dtypes
 import numpy as np
 
+import cache_types
 from clattn_header import LOG_FN, Header
 from opencl import Device
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
-DTYPES = {np.dtype(np.float32): "F32", np.dtype(np.float16): "F16", BFLOAT16: "BF16"}
+DTYPES = {np.dtype(np.float32): "F32", np.dtype(np.float16): "F16", BFLOAT16: "BF16",
+          **{dtype: kind.upper() for kind, dtype in {**cache_types.BYTES, **cache_types.BLOCKS}.items()}}
 
 # Arguments of Attention.forward that are a tensor of the call and a feature of the plan, both named alike.
-OPTIONAL = ("bias", "mask", "bias_head_scale", "alibi_slopes", "sinks", "q_lens", "kv_lens", "q_offsets")
+OPTIONAL = ("bias", "mask", "bias_head_scale", "alibi_slopes", "sinks", "q_lens", "kv_lens", "q_offsets",
+            "cu_seqlens_q", "cu_seqlens_k", "block_table", "k_scale", "v_scale")
 FEATURE_NAMES = {"alibi_slopes": "ALIBI"}
 
 
@@ -58,43 +61,87 @@ class Attention:
         self._check(self.clattn.clattn_alibi_slopes(slopes.ctypes.data, heads, max_bias))
         return slopes
 
-    def has_path(self, path):
-        """Whether the device has this path at all."""
-        if path not in self.paths:
-            desc = self._desc((np.dtype(np.float32),) * 5, (1, 1), (64, 64), 0, "bottom_right", path)
-            self.paths[path] = self.clattn.clattn_plan_supported(self.context, ctypes.byref(desc), None, 0) == 0
-        return self.paths[path]
+    def has_path(self, path, **plan):
+        """Whether the device has this path, and whether it takes this plan (`plan` as in _plan_of)."""
+        key = (path, tuple(sorted(plan.items())))
+        if key not in self.paths:
+            desc = self._desc(**{**self._plan_of(), **plan, "path": path})
+            self.paths[key] = self.clattn.clattn_plan_supported(self.context, ctypes.byref(desc), None, 0) == 0
+        return self.paths[key]
 
     def forward(self, q, k, v, o, lse=None, causal=False, window=None, softcap=0.0, scale=0.0,
-                position="bottom_right", offset=0, path="auto", **optional):
+                position="bottom_right", offset=0, path="auto", phase="prefill", splits=0, q_len=None, kv_len=None,
+                **optional):
         """Writes o (and lse). q, k, v, o: [batch, heads, tokens, head_dim]; all of them may be views of any strides,
         also of one another's memory: what is uploaded, and for o and lse read back, is the array that owns the
         memory. bias and mask (bool): four axes, broadcast by stride 0; per-head values: [batch, heads]; per-batch
-        values: [batch]. window: (left, right), -1: unbounded."""
+        values: [batch]. window: (left, right), -1: unbounded.
+        With cu_seqlens_q or _k: the first axis has length 1, tokens are those of all sequences, and q_len or kv_len
+        is the longest. With block_table [batch, max_blocks]: the first axis of k and v counts pages, tokens are a
+        page's, and kv_len is the longest (the table's whole width, if it is not given)."""
         tensors = {name: optional.pop(name) for name in OPTIONAL if optional.get(name) is not None}
         assert not [name for name, value in optional.items() if value is not None], optional
         features = ["CAUSAL"] * causal + ["WINDOW"] * (window is not None) + ["SOFTCAP"] * (softcap > 0)
         features += ["LSE"] * (lse is not None) + [FEATURE_NAMES.get(name, name.upper()) for name in tensors]
-        bits = 0
-        for feature in features:
-            bits |= self.constant("FEATURE_" + feature)
-        bias_dtype = tensors["bias"].dtype if "bias" in tensors else np.dtype(np.float32)
-        plan = self._plan((q.dtype, k.dtype, v.dtype, o.dtype, bias_dtype), (q.shape[1], k.shape[1]),
-                          (q.shape[3], v.shape[3]), bits, position, path)
+        paged = tensors.get("block_table")
+        plan = self._plan(**self._plan_of(
+            dtypes=(q.dtype, k.dtype, v.dtype, o.dtype), heads=(q.shape[1], k.shape[1]),
+            dims=(q.shape[3], o.shape[3]), features=tuple(features), position=position, path=path, phase=phase,
+            splits=splits, page_size=0 if paged is None else k.shape[2],
+            bias_dtype=tensors["bias"].dtype if "bias" in tensors else np.dtype(np.float32)))
 
         args = self.header.new("clattn_forward_args")
         args.batch, args.q_len, args.kv_len, args.q_offset = q.shape[0], q.shape[2], k.shape[2], offset
         args.window_left, args.window_right = window or (0, 0)
         args.scale, args.softcap = scale, softcap
+        for name, packed, total in (("cu_seqlens_q", q, "total_q"), ("cu_seqlens_k", k, "total_k")):
+            if name in tensors:
+                args.batch = len(tensors[name]) - 1
+                setattr(args, total, packed.shape[2])
+        if paged is not None:
+            args.num_pages, args.max_blocks, args.kv_len = k.shape[0], paged.shape[1], paged.shape[1] * k.shape[2]
+        args.q_len = args.q_len if q_len is None else q_len
+        args.kv_len = args.kv_len if kv_len is None else kv_len
         outputs = {"o": o, **({"lse": lse} if lse is not None else {})}
+        self._run(args, "clattn_enqueue_forward", plan, {"q": q, "k": k, "v": v, **outputs, **tensors},
+                  outputs.values())
+
+    def append(self, k_new, v_new, k, v, kv_lens, q=None, q_out=None, kv_lens_out=None, rope="none", rotary_dim=0,
+               rope_cos=None, rope_sin=None, q_lens=None, block_table=None):
+        """Writes k_new and v_new ([batch, heads, tokens, dim]) into k and v (caches as forward takes them), and
+        rotated q to q_out. What is read back is the memory of k, v, q_out and kv_lens_out."""
+        tensors = {name: value for name, value in (
+            ("k_new", k_new), ("v_new", v_new), ("k", k), ("v", v), ("kv_lens", kv_lens), ("q", q), ("q_out", q_out),
+            ("kv_lens_out", kv_lens_out), ("rope_cos", rope_cos), ("rope_sin", rope_sin), ("q_lens", q_lens),
+            ("block_table", block_table)) if value is not None}
+        features = ["Q_LENS"] * (q_lens is not None) + ["BLOCK_TABLE"] * (block_table is not None)
+        features += ["ROPE_TABLES"] * (rope_cos is not None)
+        paged = block_table is not None
+        plan = self._plan(**self._plan_of(
+            dtypes=(k_new.dtype, k.dtype, v.dtype, k_new.dtype),
+            heads=(q.shape[1] if q is not None else k.shape[1], k.shape[1]),
+            dims=(k_new.shape[3], v_new.shape[3]), features=tuple(features), operation="kv_append", rope=rope,
+            rotary_dim=rotary_dim, page_size=k.shape[2] if paged else 0))
+        args = self.header.new("clattn_append_args")
+        args.batch, args.new_len = k_new.shape[0], k_new.shape[2]
+        args.kv_len = block_table.shape[1] * k.shape[2] if paged else k.shape[2]
+        if paged:
+            args.num_pages, args.max_blocks = k.shape[0], block_table.shape[1]
+        if rope_cos is not None:
+            args.rope_len = rope_cos.shape[0]
+        self._run(args, "clattn_enqueue_kv_append", plan, tensors,
+                  [tensors[name] for name in ("k", "v", "q_out", "kv_lens_out") if name in tensors])
+
+    def _run(self, args, function, plan, tensors, outputs):
+        """Uploads, calls, reads back."""
         buffers = {}
         try:
-            for name, array in {"q": q, "k": k, "v": v, **outputs, **tensors}.items():
+            for name, array in tensors.items():
                 self._set(getattr(args, name), array, buffers)
-            self._check(self.clattn.clattn_enqueue_forward(plan, self.device.queue, ctypes.byref(args), 0, None, None))
+            self._check(getattr(self.clattn, function)(plan, self.device.queue, ctypes.byref(args), 0, None, None))
             self.device.finish()
-            for array in outputs.values():
-                self.device.read(buffers[id(root_of(array))], root_of(array))
+            for root in {id(root_of(array)): root_of(array) for array in outputs}.values():
+                self.device.read(buffers[id(root)], root)
         finally:
             for memory in buffers.values():
                 self.device.release(memory)
@@ -110,23 +157,39 @@ class Attention:
             # A last axis of length 1 may have any stride in numpy; the library wants it contiguous.
             tensor.stride[axis] = 1 if axis == 3 and array.shape[3] == 1 else stride // array.itemsize
 
-    def _desc(self, dtypes, heads, dims, features, position, path):
+    @staticmethod
+    def _plan_of(**given):
+        """All that describes a plan."""
+        f32 = np.dtype(np.float32)
+        plan = {"dtypes": (f32,) * 4, "bias_dtype": f32, "heads": (1, 1), "dims": (64, 64), "features": (),
+                "position": "bottom_right", "path": "auto", "phase": "prefill", "operation": "forward", "splits": 0,
+                "page_size": 0, "rope": "none", "rotary_dim": 0}
+        assert set(given) <= set(plan), given
+        return {**plan, **given}
+
+    def _desc(self, dtypes, bias_dtype, heads, dims, features, position, path, phase, operation, splits, page_size,
+              rope, rotary_dim):
         desc = self.header.new("clattn_plan_desc")
-        for name, dtype in zip(("dtype_q", "dtype_k", "dtype_v", "dtype_o", "dtype_bias"), dtypes):
+        for name, dtype in zip(("dtype_q", "dtype_k", "dtype_v", "dtype_o", "dtype_bias"), (*dtypes, bias_dtype)):
             setattr(desc, name, self.constant("DTYPE_" + DTYPES[dtype]))
         desc.heads_q, desc.heads_kv = heads
         desc.head_dim_qk, desc.head_dim_v = dims
-        desc.features = features
-        desc.position_mode = self.constant("POSITION_" + position.upper())
-        desc.path = self.constant("PATH_" + path.upper())
+        for feature in features:
+            desc.features |= self.constant("FEATURE_" + feature)
+        for name, word in (("position_mode", "POSITION_" + position), ("path", "PATH_" + path),
+                           ("phase", "PHASE_" + phase), ("operation", "OPERATION_" + operation),
+                           ("rope", "ROPE_" + rope)):
+            setattr(desc, name, self.constant(word.upper()))
+        desc.splits, desc.page_size, desc.rotary_dim = splits, page_size, rotary_dim
         return desc
 
-    def _plan(self, *key):
+    def _plan(self, **plan):
+        key = tuple(plan.items())
         if key not in self.plans:
-            plan = ctypes.c_void_p()
-            desc = self._desc(*key)
-            self._check(self.clattn.clattn_plan_create(ctypes.byref(plan), self.context, ctypes.byref(desc)))
-            self.plans[key] = plan
+            handle = ctypes.c_void_p()
+            desc = self._desc(**plan)
+            self._check(self.clattn.clattn_plan_create(ctypes.byref(handle), self.context, ctypes.byref(desc)))
+            self.plans[key] = handle
         return self.plans[key]
 
     def _check(self, status):

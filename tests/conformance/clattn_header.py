@@ -18,17 +18,19 @@ class Header:
 
     def __init__(self, path):
         with open(path, encoding="utf-8") as file:
-            text = re.sub(r"/\*.*?\*/", "", file.read(), flags=re.S)
+            text = re.sub(r"/\*.*?\*/", "", file.read(), flags=re.S).replace("\\\n", " ")
         self.constants = {name: int(value, 0) for name, value in
-                          re.findall(r"^#define (CLATTN_\w+) (-?(?:0x)?[0-9a-fA-F]+)u?\s*$", text, flags=re.M)}
+                          re.findall(r"^#define (CLATTN_\w+)\s+(-?(?:0x)?[0-9a-fA-F]+)u?\s*$", text, flags=re.M)}
         self.structs = {}
         for body, name in re.findall(r"typedef struct \w+ \{(.*?)\} (\w+);", text, flags=re.S):
-            fields = [field for line in body.split(";") if line.strip() for field in self._fields(line.strip())]
+            fields = [field for line in body.split(";") if line.strip()
+                      for field in self._fields(" ".join(line.split()))]
             self.structs[name] = type(name, (ctypes.Structure,), {"_fields_": fields})
         self.functions = {}
         for result, pointer, name, arguments in re.findall(
                 r"^CLATTN_API (?:const )?(\w+) (\*?)(\w+)\((.*?)\);", text, flags=re.M | re.S):
-            types = [] if arguments.strip() == "void" else [self._argument(a) for a in arguments.split(",")]
+            arguments = " ".join(arguments.split())
+            types = [] if arguments == "void" else [self._argument(a) for a in arguments.split(",")]
             self.functions[name] = (self._result(result, pointer), types)
 
     def bind(self, library):

@@ -5,6 +5,8 @@
 #include "numerics_random.h"
 #include "numerics_spec.h"
 
+#define PICK(random, table) (table)[random_between(random, 0, (int64_t)(sizeof(table) / sizeof *(table)) - 1)]
+
 /* Where rows stand among the keys and what they see of them. */
 typedef enum position_choice {
     SEES_ALL,
@@ -45,6 +47,27 @@ typedef enum scale_choice {
 } scale_choice;
 
 float choose_scale(scale_choice choice, random_state *random);
+
+/* Two texts that go together. */
+typedef struct mod_choice {
+    score_mod score;
+    mask_mod mask;
+} mod_choice;
+
+mod_choice choose_mods(random_state *random);
+
+/* Adds the feature with a chance; says whether it did. */
+int choose_feature(call_spec *spec, uint32_t feature, int percent, random_state *random);
+
+/* Per-entry lengths and offsets; positions that ALiBi or a text are told stay small numbers. */
+void choose_entries(call_spec *spec, random_state *random);
+
+/* What the full score pipeline is needed for, something of it at least: softcap, bias, mask, ALiBi, key
+ * tiles. With a mask_mod, fewer other masks: together they leave few keys. */
+void choose_full(call_spec *spec, random_state *random);
+
+/* The numbers that texts look up. */
+void choose_values(call_spec *spec, random_state *random);
 
 /* The double-precision reference is slow: calls of more than `most` multiply-adds get fewer heads and
  * sequences. */

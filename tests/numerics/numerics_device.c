@@ -64,7 +64,7 @@ int device_has_path(const numerics_device *device, int32_t path)
 
 /* ---- One call ---- */
 
-static cl_int make_buffers(cl_context context, const call_data *data, cl_mem buffers[TENSORS])
+cl_int device_make_buffers(cl_context context, const call_data *data, cl_mem buffers[TENSORS])
 {
     cl_int code = CL_SUCCESS;
     for (int tensor = 0; tensor < TENSORS && code == CL_SUCCESS; tensor++) {
@@ -112,7 +112,7 @@ static void set_pipeline(clattn_forward_args *args, const call_data *data, const
     memcpy(args->user_values, spec->user_values, sizeof args->user_values);
 }
 
-static clattn_forward_args arguments_of(const call_data *data, const cl_mem buffers[TENSORS])
+clattn_forward_args device_arguments(const call_data *data, const cl_mem buffers[TENSORS])
 {
     const call_spec *spec = &data->spec;
     clattn_forward_args args = CLATTN_FORWARD_ARGS_INIT;
@@ -136,15 +136,15 @@ static clattn_forward_args arguments_of(const call_data *data, const cl_mem buff
 
 /* ---- Workspace ---- */
 
-/* A workspace of just the size asked for, between guard zones, all poison. */
-static clattn_status make_workspace(numerics_device *device, const clattn_plan *plan, const call_spec *spec,
-                                    byte_buffer *host, cl_mem *out)
+clattn_status device_make_workspace(numerics_device *device, const clattn_plan *plan,
+                                    const clattn_forward_args *args, byte_buffer *host, cl_mem *out)
 {
     clattn_bounds bounds = CLATTN_BOUNDS_INIT;
     size_t bytes = 0;
-    bounds.batch = spec->batch;
-    bounds.q_len = spec->q_len;
-    bounds.kv_len = spec->kv_len;
+    bounds.batch = args->batch;
+    bounds.q_len = args->q_len;
+    bounds.kv_len = args->kv_len;
+    bounds.total_q = args->total_q;
     cl_int status = clattn_forward_workspace(plan, &bounds, &bytes);
     if (status != CLATTN_SUCCESS || bytes == 0)
         return status;
@@ -153,7 +153,7 @@ static clattn_status make_workspace(numerics_device *device, const clattn_plan *
     return status;
 }
 
-static clattn_status check_workspace(numerics_device *device, cl_mem buffer, byte_buffer *host, int *overrun)
+clattn_status device_check_workspace(numerics_device *device, cl_mem buffer, byte_buffer *host, int *overrun)
 {
     const clattn_status status =
         clEnqueueReadBuffer(device->queue, buffer, CL_TRUE, 0, host->size, host->bytes, 0, NULL, NULL);
@@ -176,7 +176,7 @@ static clattn_status enqueue_and_wait(numerics_device *device, clattn_plan *plan
     return status;
 }
 
-static cl_int download(numerics_device *device, cl_mem from, byte_buffer *to)
+cl_int device_download(numerics_device *device, cl_mem from, byte_buffer *to)
 {
     if (to->is_host_memory) { /* the device wrote to it; mapping makes that visible */
         cl_int code = CL_SUCCESS;
@@ -195,18 +195,18 @@ static clattn_status run_plan(numerics_device *device, clattn_plan *plan, call_d
 {
     byte_buffer workspace_host = {NULL, 0, 0};
     cl_mem workspace = NULL;
-    clattn_status status = make_buffers(device->cl, data, buffers);
+    clattn_status status = device_make_buffers(device->cl, data, buffers);
+    clattn_forward_args args = device_arguments(data, buffers);
     if (status == CLATTN_SUCCESS && data->spec.workspace == WORKSPACE_GIVEN)
-        status = make_workspace(device, plan, &data->spec, &workspace_host, &workspace);
+        status = device_make_workspace(device, plan, &args, &workspace_host, &workspace);
     if (status == CLATTN_SUCCESS) {
-        clattn_forward_args args = arguments_of(data, buffers);
         args.workspace.handle = workspace;
         args.workspace.byte_offset = workspace != NULL ? GUARD_BYTES : 0;
         status = enqueue_and_wait(device, plan, &args);
     }
     data->workspace_overrun = 0;
     if (status == CLATTN_SUCCESS && workspace != NULL)
-        status = check_workspace(device, workspace, &workspace_host, &data->workspace_overrun);
+        status = device_check_workspace(device, workspace, &workspace_host, &data->workspace_overrun);
     if (workspace != NULL)
         clReleaseMemObject(workspace);
     buffer_free(&workspace_host);
@@ -227,7 +227,7 @@ clattn_status device_run(numerics_device *device, call_data *data)
         status = run_plan(device, plan, data, buffers);
     for (int tensor = TENSOR_O; tensor <= TENSOR_LSE; tensor++)
         if (status == CLATTN_SUCCESS && buffers[tensor] != NULL)
-            status = download(device, buffers[tensor], &data->buffer[tensor]);
+            status = device_download(device, buffers[tensor], &data->buffer[tensor]);
 
     for (int tensor = 0; tensor < TENSORS; tensor++)
         if (buffers[tensor] != NULL)

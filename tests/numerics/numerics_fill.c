@@ -100,6 +100,18 @@ static int32_t offset_value(const call_spec *spec, random_state *random)
 
 static int has(const call_data *data, int tensor) { return data->view[tensor].buffer != NULL; }
 
+/* Entries may share a number. */
+static void lengthen_keys(call_data *data)
+{
+    const reference_call call = data_reference(data);
+    for (int64_t b = 0; b < call.batch; b++) {
+        const reference_sequence seq = reference_sequence_of(&call, b);
+        const reference_call now = data_reference(data);
+        if (has(data, TENSOR_KV_LENS) && reference_sequence_of(&now, b).kv_len < seq.q_len)
+            view_store_int(&data->view[TENSOR_KV_LENS], b, 0, 0, 0, (int32_t)seq.q_len);
+    }
+}
+
 static void fill_entries(call_data *data, random_state *random)
 {
     const call_spec *spec = &data->spec;
@@ -119,6 +131,8 @@ static void fill_entries(call_data *data, random_state *random)
                 view_store(&data->view[TENSOR_SINKS], b, h, 0, 0, sink_value(spec, random));
         }
     }
+    if (spec->keys_cover_rows)
+        lengthen_keys(data);
 }
 
 /* ---- Key tiles ---- */

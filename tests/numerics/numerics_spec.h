@@ -57,6 +57,7 @@ typedef struct call_spec {
     int tiles_percent;            /* of them that are listed */
     int64_t tiles_slack;          /* entries that lists may have beyond the number of tiles */
     int plain_sinks;              /* finite, and about as large as scores */
+    int keys_cover_rows;          /* sequences have as many keys as rows at least */
     score_mod score_mod;          /* SCORE_MOD_*; 0: none */
     mask_mod mask_mod;            /* likewise */
     float user_values[4];

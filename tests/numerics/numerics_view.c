@@ -1,5 +1,6 @@
 #include "numerics_view.h"
 
+#include "numerics_cache.h"
 #include "tensor_convert.h"
 
 #include <stdio.h>
@@ -61,7 +62,7 @@ void view_place(tensor_view *view, tensor_layout layout, random_state *random)
 {
     const int64_t dim = view->size[3];
     const size_t element = view_element_size(view);
-    view->offset = GUARD_BYTES;
+    view->offset = view_guard(view);
     switch (layout) {
     case LAYOUT_BSHD:
         set_strides(view, view->size[1] * view->size[2] * dim, dim, view->size[1] * dim);
@@ -84,6 +85,12 @@ void view_place(tensor_view *view, tensor_layout layout, random_state *random)
     view_make_buffer(view);
 }
 
+uint64_t view_guard(const tensor_view *view)
+{
+    const uint64_t element = view_element_size(view);
+    return (GUARD_BYTES + element - 1) / element * element;
+}
+
 void view_make_buffer(tensor_view *view)
 {
     int64_t elements = 1;
@@ -102,7 +109,7 @@ size_t view_element_size(const tensor_view *view)
 {
     return view->dtype == ELEMENT_BYTE    ? 1
            : view->dtype == ELEMENT_INT32 ? sizeof(int32_t)
-                                          : dtype_size(view->dtype);
+                                          : cache_unit_bytes(view->dtype);
 }
 
 unsigned char *view_element(const tensor_view *view, int64_t b, int64_t h, int64_t i, int64_t c)

@@ -37,7 +37,7 @@ typedef struct byte_buffer {
 
 typedef struct tensor_view {
     byte_buffer *buffer;
-    int32_t dtype;     /* CLATTN_DTYPE_*, ELEMENT_* */
+    int32_t dtype;     /* CLATTN_DTYPE_*, ELEMENT_*; of types of blocks an element is a block */
     int64_t size[4];   /* batch, head, token, last */
     int64_t stride[4]; /* in elements */
     uint64_t offset;   /* of element (0, 0, 0, 0), in bytes */
@@ -46,6 +46,9 @@ typedef struct tensor_view {
 /* Sets strides and offset for `size` and the layout (not LAYOUT_INTERLEAVED) and makes the buffer,
  * poisoned, with guard zones before and after. */
 void view_place(tensor_view *view, tensor_layout layout, random_state *random);
+
+/* Where the first element of a view is, behind a guard zone: a whole number of elements in. */
+uint64_t view_guard(const tensor_view *view);
 
 /* Makes the buffer for strides and offset as they are. */
 void view_make_buffer(tensor_view *view);

@@ -732,8 +732,8 @@ static cl_int CL_API_CALL fake_clCommandNDRangeKernelKHR(
     cl_int status = fakedev_begin(CALL_clCommandNDRangeKernelKHR);
     if (status != CL_SUCCESS)
         return status;
-    return atomic_load(&next_command_kernel)(buffer, queue, properties, kernel, work_dim, offset, global, local,
-                                             num_sync, sync_wait, sync_point, command);
+    return atomic_load(&next_command_kernel)(buffer, queue, properties, kernel, work_dim, offset, global,
+                                             local, num_sync, sync_wait, sync_point, command);
 }
 
 /* ISO C has no conversion between the two; POSIX has, and the copy is it. */

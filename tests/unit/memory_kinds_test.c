@@ -45,8 +45,8 @@ static clattn_tensor *tensor_of(clattn_forward_args *args, const part *p)
     return (clattn_tensor *)(void *)((unsigned char *)args + p->member);
 }
 
-static part *add(subject *s, const char *name, size_t member, size_t bytes, int64_t stride_0, int64_t stride_1,
-                 int64_t stride_2, int64_t stride_3)
+static part *add(subject *s, const char *name, size_t member, size_t bytes, int64_t stride_0,
+                 int64_t stride_1, int64_t stride_2, int64_t stride_3)
 {
     cl_int code;
     part *p = &s->parts[s->num_parts++];
@@ -106,7 +106,8 @@ static void open_full(void)
     s->args.batch = BATCH;
     s->args.q_len = Q_LEN;
     s->args.kv_len = KV_LEN;
-    const int64_t q_tiles = (Q_LEN + TILE_ROWS - 1) / TILE_ROWS, k_tiles = (KV_LEN + TILE_KEYS - 1) / TILE_KEYS;
+    const int64_t q_tiles = (Q_LEN + TILE_ROWS - 1) / TILE_ROWS,
+                  k_tiles = (KV_LEN + TILE_KEYS - 1) / TILE_KEYS;
     s->args.tiles_capacity = k_tiles;
     const int64_t plane = Q_LEN * KV_LEN;
     set_floats(ADD(s, q, BATCH * HEADS * Q_LEN * DIM * 4, HEADS * Q_LEN * DIM, Q_LEN * DIM, DIM, 1), 1);
@@ -214,11 +215,10 @@ static void put(const part *p, int32_t kind)
 
 static void get(const part *p, int32_t kind, unsigned char *out)
 {
-    const cl_int code = kind == CLATTN_MEM_BUFFER
-                            ? clEnqueueReadBuffer(device.queue, p->buffer, CL_TRUE, OFFSET, p->bytes, out, 0,
-                                                  NULL, NULL)
-                            : clEnqueueSVMMemcpy(device.queue, CL_TRUE, out, p->shared + OFFSET, p->bytes, 0,
-                                                 NULL, NULL);
+    const cl_int code =
+        kind == CLATTN_MEM_BUFFER
+            ? clEnqueueReadBuffer(device.queue, p->buffer, CL_TRUE, OFFSET, p->bytes, out, 0, NULL, NULL)
+            : clEnqueueSVMMemcpy(device.queue, CL_TRUE, out, p->shared + OFFSET, p->bytes, 0, NULL, NULL);
     assert_int_equal(code, CL_SUCCESS);
 }
 
@@ -323,8 +323,9 @@ static void test_alignment_of_rows(void **state)
             const size_t bytes = i == 0 ? q_bytes : k_bytes;
             allocated[i] = clSVMAlloc(device.context, CL_MEM_READ_WRITE, bytes + 64, 64);
             float *place = (float *)allocated[i] + skew;
-            assert_int_equal(clEnqueueSVMMemcpy(device.queue, CL_TRUE, place, values[i], bytes, 0, NULL, NULL),
-                             CL_SUCCESS);
+            assert_int_equal(
+                clEnqueueSVMMemcpy(device.queue, CL_TRUE, place, values[i], bytes, 0, NULL, NULL),
+                CL_SUCCESS);
             buffers[i] = tensors[i]->handle;
             tensors[i]->mem_kind = CLATTN_MEM_SVM;
             tensors[i]->handle = place;
@@ -423,7 +424,8 @@ static void test_pointer_overlap(void **state)
 }
 
 /* A device whose facts are faked, and a plan on it. */
-static void expect_no_kind(int32_t kind, void *(*get_proc)(void *, const char *), void *user, const char *says)
+static void expect_no_kind(int32_t kind, void *(*get_proc)(void *, const char *), void *user,
+                           const char *says)
 {
     clattn_context_options options = options_with(&log_);
     const clattn_plan_desc desc = small_desc(0);
@@ -466,15 +468,18 @@ static void test_devices_without(void **state)
     expect_no_kind(CLATTN_MEM_SVM, NULL, NULL,
                    WHERE "k.mem_kind = CLATTN_MEM_SVM (1)|the device has no shared virtual memory");
     clattn_fakedev_set("CLATTN_FAKE_VERSION", NULL);
-    expect_no_kind(CLATTN_MEM_SVM, find_all_but, &finder, WHERE "k.mem_kind|clSetKernelArgSVMPointer was not");
+    expect_no_kind(CLATTN_MEM_SVM, find_all_but, &finder,
+                   WHERE "k.mem_kind|clSetKernelArgSVMPointer was not");
 
     expect_no_kind(CLATTN_MEM_USM, find_all_but, &finder, WHERE "k.mem_kind|the device lacks the extension");
     clattn_fakedev_set("CLATTN_FAKE_EXTENSIONS", "cl_intel_unified_shared_memory_of_another");
     expect_no_kind(CLATTN_MEM_USM, NULL, NULL,
-                   WHERE "k.mem_kind = CLATTN_MEM_USM (2)|lacks the extension cl_intel_unified_shared_memory");
+                   WHERE
+                   "k.mem_kind = CLATTN_MEM_USM (2)|lacks the extension cl_intel_unified_shared_memory");
     clattn_fakedev_set("CLATTN_FAKE_EXTENSIONS", "cl_khr_spir cl_intel_unified_shared_memory");
     finder.hidden = "clGetExtensionFunctionAddressForPlatform";
-    expect_no_kind(CLATTN_MEM_USM, find_all_but, &finder, WHERE "clSetKernelArgMemPointerINTEL was not found");
+    expect_no_kind(CLATTN_MEM_USM, find_all_but, &finder,
+                   WHERE "clSetKernelArgMemPointerINTEL was not found");
     clattn_fakedev_set("CLATTN_FAKE_HIDDEN_FUNCTIONS", "clSetKernelArgMemPointerINTEL");
     expect_no_kind(CLATTN_MEM_USM, NULL, NULL, WHERE "clSetKernelArgMemPointerINTEL was not found");
     clattn_fakedev_set("CLATTN_FAKE_HIDDEN_FUNCTIONS", NULL);
@@ -515,9 +520,12 @@ static int close_all(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_padded),          cmocka_unit_test(test_packed_and_paged),
-        cmocka_unit_test(test_alignment_of_rows), cmocka_unit_test(test_pointer_alignment),
-        cmocka_unit_test(test_pointer_overlap), cmocka_unit_test(test_devices_without),
+        cmocka_unit_test(test_padded),
+        cmocka_unit_test(test_packed_and_paged),
+        cmocka_unit_test(test_alignment_of_rows),
+        cmocka_unit_test(test_pointer_alignment),
+        cmocka_unit_test(test_pointer_overlap),
+        cmocka_unit_test(test_devices_without),
     };
     fixture_arguments(argc, argv);
     return cmocka_run_group_tests(tests, open_all, close_all);
