@@ -257,7 +257,11 @@ static clattn__kernel_shape shape_of(const clattn_plan_desc *desc)
         desc->score_mod,
         desc->mask_mod,
     };
-    return shape;
+    /* Rows are copied whatever their lengths: only types are compiled. */
+    const clattn__kernel_shape types = {
+        desc->dtype_q, desc->dtype_k, desc->dtype_v, desc->dtype_o, CLATTN_DTYPE_F32, 0, 0, 0, 0, 0, 0, 1,
+        NULL,          NULL};
+    return desc->operation == CLATTN_OPERATION_FORWARD ? shape : types;
 }
 
 /* ---- Choice of path ---- */
