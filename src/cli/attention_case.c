@@ -25,6 +25,17 @@ static void set_form(case_tensor *t, int32_t dtype, const int64_t dim[4])
     memcpy(t->dim, dim, sizeof t->dim);
 }
 
+/* Whether the call reads numbers that the device may find wrong. */
+static int reads_numbers(const attention_case *c)
+{
+    static const int numbers[] = {TENSOR_Q_LENS, TENSOR_KV_LENS, TENSOR_CU_SEQLENS_Q, TENSOR_CU_SEQLENS_K,
+                                  TENSOR_BLOCK_TABLE};
+    int any = 0;
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        any |= c->tensor[numbers[i]].present;
+    return any;
+}
+
 /* Valid lengths, however they are given. */
 static int take_lengths(attention_case *c)
 {
@@ -70,6 +81,7 @@ static int complete(attention_case *c)
     lse->value_stride[3] = 0;
     memcpy(out->stride, out->value_stride, sizeof out->stride);
     memcpy(lse->stride, lse->value_stride, sizeof lse->stride);
+    c->checks_numbers = reads_numbers(c);
     const int status = take_lengths(c);
     return status == CLI_OK ? case_lay_out(c) : status;
 }
@@ -136,17 +148,6 @@ static int32_t position_mode(const attention_case *c)
     return c->tensor[TENSOR_OFFSETS].present ? CLATTN_POSITION_EXPLICIT : c->options.position_mode;
 }
 
-/* Whether the call reads numbers that the device may find wrong. */
-int case_can_be_wrong(const attention_case *c)
-{
-    static const int numbers[] = {TENSOR_Q_LENS, TENSOR_KV_LENS, TENSOR_CU_SEQLENS_Q, TENSOR_CU_SEQLENS_K,
-                                  TENSOR_BLOCK_TABLE};
-    int any = 0;
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
-        any |= c->tensor[numbers[i]].present;
-    return any;
-}
-
 static uint32_t features(const attention_case *c)
 {
     static const uint32_t of_tensor[NUM_INPUTS] = {
@@ -171,7 +172,7 @@ static uint32_t features(const attention_case *c)
                    (o->lse_base_2 ? CLATTN_FEATURE_LSE_BASE_2 : 0) |
                    (o->serving.v_in_k ? CLATTN_FEATURE_V_IN_K : 0) |
                    (o->serving.batch_invariant ? CLATTN_FEATURE_BATCH_INVARIANT : 0) |
-                   (case_can_be_wrong(c) ? CLATTN_FEATURE_STATUS : 0);
+                   (c->checks_numbers ? CLATTN_FEATURE_STATUS : 0);
     for (int t = 0; t < NUM_INPUTS; t++)
         if (c->tensor[t].present)
             set |= of_tensor[t];

@@ -34,6 +34,7 @@ typedef struct attention_case {
     case_tensor given[2]; /* k and v as floats, where --kv-dtype makes caches of them; then the values of
                              tensor[TENSOR_K] or [TENSOR_V], and the scales that go with them, are NULL */
     int32_t *rows, *keys; /* valid lengths of each entry, where tensors give them; else NULL */
+    int checks_numbers;   /* the device notes lengths, rows and pages that it finds wrong */
     uint64_t guard_bytes; /* further bytes at the end of every buffer, which nobody may touch */
     reference_mod mod;    /* what score_mod and mask_mod mean, in C, for the reference; zero: not known */
 } attention_case;
@@ -56,9 +57,6 @@ typedef struct case_inputs {
 int case_from_inputs(attention_case *out, const case_inputs *inputs, const call_options *options);
 
 void case_release(attention_case *c);
-
-/* Whether it reads lengths, rows or pages that the device may find wrong. */
-int case_can_be_wrong(const attention_case *c);
 
 /* What a plan for the case says. */
 clattn_plan_desc case_plan_desc(const attention_case *c);

@@ -36,6 +36,7 @@ static const command_text check_text = {
     "(inputs, scores and weights rounded to the storage type) + a floor of 2^-18 (f32), 2^-10 (f16) or\n"
     "2^-7 (bf16) of the largest value, and 2^-22 more for each unit of the largest score. Outputs are\n"
     "poisoned and lie between guard zones; k and v hold NaN and infinity at keys that no row may see.\n"
+    "Of caches that tokens are appended to, every row is looked at.\n"
     "Each failure is saved, with the command that repeats it.",
 };
 
@@ -164,7 +165,13 @@ static void group_types(const check_group *group, char *out, size_t capacity)
 
 static const char *scores_of(const check_group *group)
 {
-    return group->mod ? "mods" : group->full ? "full" : "lean";
+    static const char *const names[] = {"lean", "full", "mods", "sequences", "pages"}; /* as CHECK_* */
+    return names[group->variants];
+}
+
+static const char *phase_of(const check_group *group)
+{
+    return group->phase == CLATTN_PHASE_DECODE ? "decode" : "prefill";
 }
 
 static void report_group(const check_state *s, const check_group *group, int32_t path, const group_result *r)
@@ -178,6 +185,7 @@ static void report_group(const check_state *s, const check_group *group, int32_t
     if (s->json) {
         cJSON *entry = cJSON_CreateObject();
         cJSON_AddStringToObject(entry, "path", path_name(path));
+        cJSON_AddStringToObject(entry, "phase", phase_of(group));
         cJSON_AddStringToObject(entry, "dtype", types);
         cJSON_AddStringToObject(entry, "head_dim", dims);
         cJSON_AddStringToObject(entry, "scores", scores_of(group));
@@ -187,8 +195,8 @@ static void report_group(const check_state *s, const check_group *group, int32_t
         cJSON_AddItemToArray(s->groups, entry);
         return;
     }
-    printf("%-9s %-17s %8s   %-6s %6d %7d   %7.2f   %7.2f\n", path_name(path), types, dims, scores_of(group),
-           r->cases, r->failed, r->share, r->seconds);
+    printf("%-9s %-8s %-17s %8s   %-9s %6d %7d   %7.2f   %7.2f\n", path_name(path), phase_of(group), types,
+           dims, scores_of(group), r->cases, r->failed, r->share, r->seconds);
     fflush(stdout);
 }
 
@@ -246,7 +254,8 @@ static int path_applies(check_state *s, int32_t path)
 static int run_path(check_state *s, int32_t path)
 {
     for (int g = 0; g < num_check_groups; g++) {
-        if (s->quick && !check_groups[g].quick)
+        const int quick = check_groups[g].quick;
+        if (s->quick && (!quick || (quick == QUICK_CPU && path != CLATTN_PATH_CPU)))
             continue;
         const int status = run_group(s, &check_groups[g], path);
         if (status != CLI_OK)
@@ -317,8 +326,9 @@ static int check_device(check_state *s, const common_options *common)
     if (!s->json) {
         printf("device  %s (%s)\n", s->device.entry.name, s->device.entry.platform_name);
         printf("seed    %" PRId64 "\n\n", s->seed);
-        printf("path      types             head dim   scores  cases  failed   error /   seconds\n"
-               "                                                               allowed\n");
+        printf(
+            "path      kernels  types             head dim   variants   cases  failed   error /   seconds\n"
+            "                                                                          allowed\n");
         fflush(stdout);
     }
     const int status = run_paths(s, common);

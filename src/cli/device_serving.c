@@ -105,7 +105,7 @@ static clattn_plan_desc append_desc(const attention_case *c)
     desc.page_size = forward.page_size;
     desc.rope = c->options.serving.rope;
     desc.rotary_dim = (int32_t)c->options.serving.rotary_dim;
-    desc.features = CLATTN_FEATURE_STATUS | (forward.features & CLATTN_FEATURE_V_IN_K);
+    desc.features = forward.features & (CLATTN_FEATURE_STATUS | CLATTN_FEATURE_V_IN_K);
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         if (c->tensor[parts[i].tensor].present)
             desc.features |= parts[i].feature;
@@ -179,7 +179,7 @@ int device_serving_open(device_call *call)
     int status = convert(call, TENSOR_K);
     if (status == CLI_OK)
         status = convert(call, TENSOR_V);
-    if (status == CLI_OK && case_can_be_wrong(call->c))
+    if (status == CLI_OK && call->c->checks_numbers)
         status = create(call, &call->status_words, sizeof(clattn_status_words), "the status words");
     if (status == CLI_OK && case_appends(call->c))
         status = open_append(call);
