@@ -170,8 +170,7 @@ static int add_cache(check_case *out, const serving_shape *x, call_options *o, i
     return 1;
 }
 
-static int add_integers(check_case *out, const char *name, const int64_t *value, int64_t count,
-                        int64_t factor)
+static int add_integers(check_case *out, const char *name, const int64_t *value, int64_t count)
 {
     int32_t *values = check_add(out, name, "I32", sizeof *values, 1, &count);
     for (int64_t i = 0; values && i < count; i++)

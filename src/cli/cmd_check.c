@@ -6,6 +6,7 @@
 #include "device_call.h"
 #include "device_serving.h"
 #include "progress.h"
+#include "serving_options.h"
 #include "tensor_convert.h"
 #include "verify.h"
 
@@ -23,6 +24,7 @@ static const option_row check_rows[] = {
     {CHECK_QUICK, "quick", 0, ARGUMENT_NONE, NULL,
      "a few programs only (on CPUs, portable with small tiles)"},
     {OPTION_PATH, "path", 0, ARGUMENT_REQUIRED, "NAME", "only this path: portable or cpu"},
+    {OPTION_PHASE, "phase", 0, ARGUMENT_REQUIRED, "NAME", "only these kernels: prefill or decode"},
     {CHECK_SEED, "seed", 0, ARGUMENT_REQUIRED, "N", "repeats the random inputs of an earlier check"},
     {CHECK_CASES, "save-cases", 0, ARGUMENT_REQUIRED, "DIR", "where failing cases go; default: here"},
     {OPTION_JSON, "json", 0, ARGUMENT_NONE, NULL, "print the result as JSON"},
@@ -47,6 +49,7 @@ typedef struct check_state {
     cli_device *used;     /* by the path at hand: one of the two */
     uint64_t local_bytes; /* its limit, 0: none; so that a saved case has it too */
     int32_t path;         /* CLATTN_PATH_AUTO: all */
+    int32_t phase;        /* CLATTN_PHASE_BOTH: all */
     int quick;
     int json;
     int64_t seed;
@@ -73,6 +76,8 @@ static int apply(void *user, int id, const char *name, const char *value)
     }
     case OPTION_PATH:
         return option_path(name, value, &s->path);
+    case OPTION_PHASE:
+        return option_phase(name, value, &s->phase);
     default:
         s->json = 1;
         return CLI_OK;
@@ -255,6 +260,8 @@ static int run_path(check_state *s, int32_t path)
 {
     for (int g = 0; g < num_check_groups; g++) {
         const int quick = check_groups[g].quick;
+        if (s->phase != CLATTN_PHASE_BOTH && s->phase != check_groups[g].phase)
+            continue;
         if (s->quick && (!quick || (quick == QUICK_CPU && path != CLATTN_PATH_CPU)))
             continue;
         const int status = run_group(s, &check_groups[g], path);
@@ -350,6 +357,7 @@ int cmd_check(int argc, char **argv)
     const option_set set = {{check_rows}, apply, &s};
     int operands;
     s.directory = ".";
+    s.phase = CLATTN_PHASE_BOTH;
     int status = options_parse(&set, &common, argc, argv, &operands);
     if (status != CLI_OK)
         return status;
