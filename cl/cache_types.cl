@@ -18,6 +18,17 @@ typedef uint2 quad_13;
 
 static inline float f16_value(ushort bits) { return vload_half(0, (const __private half *)&bits); }
 
+// Likewise in all lanes. (PoCL 3.1, seen 2026-11-30, converts vectors by the processor's own instruction and single
+// numbers by integer code.)
+#define F16_LANES(N)                                                                                      \
+    static inline float##N f16_lanes##N(ushort bits)                                                      \
+    {                                                                                                     \
+        const ushort##N all = bits;                                                                       \
+        return vload_half##N(0, (const __private half *)&all);                                            \
+    }
+F16_LANES(8)
+F16_LANES(16)
+
 // ---- One byte: I8, F8 ------------------------------------------------------------------------------------
 //
 // 8-bit floats become f16, whose conversion is exact on every device, with subnormals, inf and NaN. An E5M2 is
@@ -230,7 +241,7 @@ BLOCK_CODES(16)
     {                                                                                                     \
         const __global storage_##type *b = p + row + column / BLOCK_ELEMENTS;                             \
         const float##N codes = convert_float##N(codes##N##_##type(b, column % BLOCK_ELEMENTS));           \
-        return ADD_##HAS_M(codes * f16_value(b->d), f16_value(b->m));                                     \
+        return ADD_##HAS_M(codes * f16_lanes##N(b->d), f16_lanes##N(b->m));                                 \
     }
 
 #define BLOCK_TYPE(type, HAS_M)                                                                           \

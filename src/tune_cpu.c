@@ -77,3 +77,45 @@ int clattn__tile_cpu(clattn__tile *out, const clattn__device *device, const clat
              tile->panel_vectors, tile->vector_width);
     return 1;
 }
+
+/* ---- Decode (cl/cpu_decode.cl) ---- */
+
+/* A group's rows times the vectors of O beside each other are accumulators, as are its rows times four keys:
+ * half of the registers, or two thirds. */
+typedef struct row_group {
+    int32_t vector_width;
+    int32_t rows;
+    int32_t value_vectors;
+} row_group;
+
+static const row_group row_groups[] = {
+    {16, 4, 4},
+    {8, 4, 2},
+    {4, 4, 2},
+};
+
+int clattn__tile_cpu_decode(clattn__tile *out, const clattn__device *device,
+                            const clattn__kernel_shape *shape, int index)
+{
+    if (index > 0)
+        return 0;
+    const row_group *group = row_groups;
+    while (group->vector_width > 4 && device->vector_width < (uint32_t)group->vector_width)
+        group++;
+    (void)shape;
+    out->block_q = 32;
+    out->block_k = 64;
+    out->work_items = 1;
+    out->map_rows = 16;
+    out->map_keys = 32;
+    out->groups_per_unit = 4;
+    out->local_bytes = 0;
+    snprintf(out->options, sizeof out->options,
+             "-DDECODE=1 -DVECTOR_WIDTH=%d -DSCORE_T=float%d -DSCORE_INT_T=int%d -DLARGEST_GROUP=%d "
+             "-DVALUE_VECTORS=%d -DBLOCK_Q=%d -DBLOCK_K=%d",
+             group->vector_width, group->vector_width, group->vector_width, group->rows, group->value_vectors,
+             out->block_q, out->block_k);
+    snprintf(out->label, sizeof out->label, "%dx%d, groups of %d rows, %d lanes", out->block_q, out->block_k,
+             group->rows, group->vector_width);
+    return 1;
+}
