@@ -17,10 +17,10 @@ typedef struct check_group {
     int mod;            /* of CHECK_MODS: check_mods[mod] */
     int32_t phase;      /* CLATTN_PHASE_* */
     int32_t page_size;  /* of CHECK_PAGES */
-    int quick;          /* part of --quick: QUICK, or QUICK_CPU: only on the cpu path */
+    int quick;          /* part of --quick: QUICK, or QUICK_MEANT: not where portable stands in on a CPU */
 } check_group;
 
-enum { QUICK = 1, QUICK_CPU = 2 };
+enum { QUICK = 1, QUICK_MEANT = 2 };
 
 extern const check_group check_groups[];
 extern const int num_check_groups;

@@ -262,7 +262,7 @@ static int run_path(check_state *s, int32_t path)
         const int quick = check_groups[g].quick;
         if (s->phase != CLATTN_PHASE_BOTH && s->phase != check_groups[g].phase)
             continue;
-        if (s->quick && (!quick || (quick == QUICK_CPU && path != CLATTN_PATH_CPU)))
+        if (s->quick && (!quick || (quick == QUICK_MEANT && s->used == &s->small)))
             continue;
         const int status = run_group(s, &check_groups[g], path);
         if (status != CLI_OK)

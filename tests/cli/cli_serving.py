@@ -140,7 +140,7 @@ def rotate(row, position, kind, dim, base, scale):
 def serve(name, folder, path, queries, old, new=None, heads=(4, 2), dims=(32, 32), q_form="padded", kv_form="padded",
           page=8, kinds=("f32", "f32"), given=None, scales=(None, None), rope=None, base=10000.0, rope_scale=1.0,
           rotary=0, tables=False, bshd=False, options=(), strided=False, capacity=0, emit=False, tolerance=None,
-          extra=None, **semantics):
+          extra=None, v_in_k=False, **semantics):
     """`queries`, `old` and `new`: rows of each entry. `kinds`: of k and v in the file; `given`: what --kv-dtype
     makes of them. `scales`: "one", "head" or "token"."""
     rng = random.Random(name)
@@ -187,12 +187,17 @@ def serve(name, folder, path, queries, old, new=None, heads=(4, 2), dims=(32, 32
             rows = [decode(encode([rng.gauss(0, 1) for _ in range(dim)], "F32"), "F32") for _ in range(new_at.rows())]
             tensors[tensor] = ("F32", new_at.shape + [dim], encode(sum(rows, []), "F32"))
             new_rows.append(rows)
+    if v_in_k:  # MLA: v is the first columns of k
+        tensors.pop("v"), tensors.pop("v_new", None)
+        caches[1] = [row[:dv] for row in caches[0]]
     tensors.update(extra or {})
     words = list(options) + ["--lse", "--verify"]
     if given:
         words.append(f"--kv-dtype={given[0]},{given[1]}")
     elif kinds[0] in BLOCK_BYTES or kinds[1] in BLOCK_BYTES:
         words.append(f"--kv-dtype={kinds[0]},{kinds[1]}")
+    if v_in_k:
+        words.append(f"--v-in-k={dv}")
     turned = rotary or d
     if rope:
         words += [f"--rope={rope}"] + ([f"--rotary-dim={rotary}"] if rotary else [])
@@ -227,7 +232,7 @@ def serve(name, folder, path, queries, old, new=None, heads=(4, 2), dims=(32, 32
 
     # What attention saw: the caches as they came out, or as they went in.
     if "--emit-cache" in words:
-        for i, (tensor, dim) in enumerate((("k", d), ("v", dv))):
+        for i, (tensor, dim) in enumerate((("k", d), ("v", dv))[:1 if v_in_k else 2]):
             kind = stored[i]
             if out[tensor][:2] != (file_type(kind), kv_at.shape + [columns(kind, dim)]):
                 return fail(f"{name}: {tensor} is {out[tensor][:2]}")
@@ -251,6 +256,8 @@ def serve(name, folder, path, queries, old, new=None, heads=(4, 2), dims=(32, 32
                 if max(abs(p - q) for p, q in zip(x, y)) > most:
                     return fail(f"{name}: row {r} of {tensor}: {x[:4]} {y[:4]}")
             caches[i] = after
+            if v_in_k:
+                caches[1] = [row[:dv] for row in after]
     o, lse = decode(out["o"][2], "F32"), decode(out["lse"][2], "F32")
     lse_shape = [hq, q_at.starts[-1]] if q_form == "packed" else [batch, hq, max(queries)]
     if out["o"][1] != q_at.shape + [dv] or out["lse"][1] != lse_shape:
@@ -323,6 +330,44 @@ def append(folder):
           capacity=10, kv_form="pages", page=3)
 
 
+def in_k(folder):
+    serve("v in k", folder, PREFILL, [3, 2], [20, 11], heads=(4, 1), dims=(48, 32), v_in_k=True, options=["--causal"], causal=True)
+    serve("v in k, pages, append", folder, PREFILL, [3, 2], [20, 11], new=[3, 2], heads=(4, 1), dims=(64, 32), v_in_k=True,
+          q_form="packed", kv_form="pages", page=4, given=("q8_0", "q8_0"), rope="neox", rotary=16)
+
+
+def empty(folder):
+    """Nothing to do, or no keys: results of the right shape all the same."""
+    source, target = os.path.join(folder, "in.st"), os.path.join(folder, "out.st")
+
+    def attempt(name, tensors, shapes, options=()):
+        write(source, tensors)
+        result = run("run", source, "-o", target, "--lse", "--verify", *PREFILL, *options)
+        if result.returncode != 0:
+            return fail(f"{name}: {result.stderr}")
+        out = read(target)
+        if [out["o"][1], out["lse"][1]] != list(shapes) or any(out["o"][2]):
+            fail(f"{name}: {out['o'][:2]} {out['lse'][:2]}")
+        if any(x != -math.inf for x in decode(out["lse"][2], "F32")):
+            fail(f"{name}: lse")
+
+    def f32(*shape):
+        return "F32", list(shape), bytes(4 * math.prod(shape))
+
+    attempt("no sequences", {"q": f32(0, 2, 4), "k": f32(0, 1, 4), "v": f32(0, 1, 4), "cu_seqlens_q": integers([0]),
+                             "cu_seqlens_k": integers([0])}, ([0, 2, 4], [2, 0]))
+    attempt("empty sequences", {"q": f32(0, 2, 4), "k": f32(0, 1, 4), "v": f32(0, 1, 4), "cu_seqlens_q": integers([0, 0, 0]),
+                                "cu_seqlens_k": integers([0, 0, 0])}, ([0, 2, 4], [2, 0]))
+    attempt("no keys", {"q": f32(3, 2, 4), "k": f32(0, 1, 4), "v": f32(0, 1, 4), "cu_seqlens_q": integers([0, 2, 3]),
+                        "cu_seqlens_k": integers([0, 0, 0])}, ([3, 2, 4], [2, 3]))
+    attempt("no pages", {"q": f32(2, 2, 3, 4), "k": f32(0, 8, 1, 4), "v": f32(0, 8, 1, 4), "kv_lens": integers([0, 0]),
+                         "block_table": integers([], [2, 0])}, ([2, 2, 3, 4], [2, 2, 3]))
+    attempt("unused pages", {"q": f32(2, 2, 3, 4), "k": f32(1, 8, 1, 4), "v": f32(1, 8, 1, 4), "kv_lens": integers([0, 0]),
+                             "block_table": integers([-1, 7], [2, 1])}, ([2, 2, 3, 4], [2, 2, 3]))
+    attempt("nothing new", {"q": f32(2, 2, 3, 4), "k": f32(2, 1, 8, 4), "v": f32(2, 1, 8, 4), "kv_lens": integers([0, 0]),
+                            "k_new": f32(2, 1, 0, 4), "v_new": f32(2, 1, 0, 4)}, ([2, 2, 3, 4], [2, 2, 3]))
+
+
 def decode_kernels(folder):
     serve("decode", folder, DECODE, [1, 1], [70, 33], options=["--splits=3"])
     serve("decode of 8, causal", folder, DECODE, [8, 3], [70, 33], heads=(6, 2), options=["--causal"], causal=True)
@@ -332,6 +377,6 @@ def decode_kernels(folder):
 
 need_device()
 with scratch() as place:
-    for part in packed, paged, types, append, decode_kernels:
+    for part in packed, paged, types, append, in_k, empty, decode_kernels:
         part(place)
 finish("cli_serving")
