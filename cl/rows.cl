@@ -18,16 +18,22 @@ static inline float element_of_row(const __global q_t *source, int c, int column
     return c < columns ? x : 0.0f;
 }
 
-// The largest magnitude of the row. work: ROW_ITEMS floats of local memory.
+// The largest magnitude of the row. work: 2 * ROW_ITEMS floats of local memory. In two steps of 8 by 8, which all
+// work-items take alike.
 static inline float largest_of_row(const __local float *row, int columns, __local float *work, int id)
 {
-    float largest = 0.0f;
+    __local float *const eighths = work + ROW_ITEMS;
+    float largest = 0.0f, eighth = 0.0f;
     FOR_STEPS_OF_ROW(first, columns, ROW_ITEMS)
         largest = fmax(largest, fabs(row[first + id]));
     work[id] = largest;
     barrier(CLK_LOCAL_MEM_FENCE);
-    for (int i = 0; i < ROW_ITEMS; i++)
-        largest = fmax(largest, work[i]);
+    for (int i = 0; i < 8; i++)
+        eighth = fmax(eighth, work[id % 8 * 8 + i]);
+    eighths[id] = eighth;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int i = 0; i < 8; i++)
+        largest = fmax(largest, eighths[i]);
     return largest;
 }
 
