@@ -1,6 +1,8 @@
-// append.cl: new keys and values into a cache, rotated (RoPE) where the plan says so; q is rotated beside them.
+// append.cl: new keys and values into a cache, rotated (RoPE) where the plan says so; q is rotated beside
+// them.
 //
-// A work-group takes one row of one token: of the heads of k, then those of v, then those of q. Its number is
+// A work-group takes one row of one token: of the heads of k, then those of v, then those of q. Its
+// number is
 //     group = token * (heads_kv + rows_v + rows_q) + row,
 // tokens being counted through all entries, padded or packed.
 
@@ -133,8 +135,9 @@ static inline void find_place(new_token *token, long natural, const append_buffe
     const int page = is_inside && paged ? (int)place / a->page_size : 0;
     int plane = token->batch;
     if (paged)
-        plane = mapped || !is_inside ? page
-                                     : in->block_table[a->block_table + token->batch * a->block_table_batch + page];
+        plane = mapped || !is_inside
+                    ? page
+                    : in->block_table[a->block_table + token->batch * a->block_table_batch + page];
     token->is_bad_page = is_inside && paged && (plane < 0 || plane >= a->num_pages);
     token->is_dropped = token->is_bad_page || (!is_inside && place >= 0);
     token->plane = is_inside && !token->is_bad_page ? plane : -1;
@@ -171,11 +174,11 @@ static inline void note_token(const new_token *token, const append_buffers *in, 
 // The whole number nearest to x, within +-2^22: what float32 rounds to beside 1.5 * 2^23.
 static inline float nearest_whole(float x) { return (x + 12582912.0f) - 12582912.0f; }
 
-// Cosine and sine to 2^-22 or so: of what is left of the angle after quarters of a turn, by Moshier's polynomials
-// (1989, "Methods and Programs for Mathematical Functions"). Their number is 4096 k + n, and a quarter comes in three
-// parts whose products with k and n are exact (Cody and Waite 1980, "Software Manual for the Elementary Functions",
-// chapter 8), for angles up to 10^7. From 2^24 on floats are further apart than angles: they count as 0. Built-in
-// functions cost CPUs several times as much.
+// Cosine and sine to 2^-22 or so: of what is left of the angle after quarters of a turn, by Moshier's
+// polynomials (1989, "Methods and Programs for Mathematical Functions"). Their number is 4096 k + n, and
+// a quarter comes in three parts whose products with k and n are exact (Cody and Waite 1980, "Software
+// Manual for the Elementary Functions", chapter 8), for angles up to 10^7. From 2^24 on floats are
+// further apart than angles: they count as 0. Built-in functions cost CPUs several times as much.
 #define QUARTER_1 1.5703125f
 #define QUARTER_2 4.837512969970703125e-4f
 #define QUARTER_3 7.54978995489188e-8f
@@ -193,7 +196,8 @@ static inline float2 turn_of(float any_angle)
         rest + rest * square * (-1.6666654611e-1f + square * (8.3321608736e-3f - square * 1.9515295891e-4f));
     const float cosine =
         1.0f - 0.5f * square +
-        square * square * (4.166664568298827e-2f + square * (square * 2.443315711809948e-5f - 1.388731625493765e-3f));
+        square * square *
+            (4.166664568298827e-2f + square * (square * 2.443315711809948e-5f - 1.388731625493765e-3f));
     const int quarter = (int)n;
     const float x = quarter & 1 ? sine : cosine, y = quarter & 1 ? cosine : sine;
     return (float2)((quarter + 1) & 2 ? -x : x, quarter & 2 ? -y : y);
@@ -323,8 +327,8 @@ __kernel __attribute__((reqd_work_group_size(ROW_ITEMS, 1, 1))) void append(APPE
         append_k(&token, head, row, largest, id, in, a);
 }
 
-// What there is once for each entry: its length after the call, and whether its numbers make sense. Runs behind
-// `append`, because kv_lens_out may be kv_lens.
+// What there is once for each entry: its length after the call, and whether its numbers make sense. Runs
+// behind `append`, because kv_lens_out may be kv_lens.
 __kernel __attribute__((reqd_work_group_size(ROW_ITEMS, 1, 1))) void append_lengths(APPEND_BUFFERS,
                                                                                    append_args args)
 {
