@@ -13,11 +13,8 @@
 //                         [ P: BLOCK_Q rows | V piece  ]
 // Large head dims pass through in pieces of QK_PIECE columns of K (and Q), whose products add up.
 //
-// The softmax is lazy. Exact online softmax (Milakov and Gimelshein 2018; Dao 2023, FlashAttention-2,
-// section 3.1) finds each row's maximum and rescales O at every tile. Any reference m near the maximum
-// serves as well, because the result does not depend on it; so scores accumulate on top of -m, exp2 applies
-// at once, and only if some score outgrows its reference by LAZY_LIMIT does the work-group agree (by a flag
-// and a barrier that is there anyway) to take the exact step. On an H200 this is worth half the time at
+// The softmax is lazy (lazy.cl): scores accumulate on top of -m, exp2 applies at once, and the work-group agrees
+// on an exact step by a flag and a barrier that is there anyway. On an H200 this is worth half the time at
 // HEAD_DIM 128.
 
 #ifndef HEAD_DIM_QK // padded head dims, multiples of 32; the true ones are arguments
@@ -56,17 +53,6 @@
 #ifndef UNROLL // steps of the inner loops at a time
 #define UNROLL 1
 #endif
-
-// p = exp(score - m). The built-in needs no more than a few ulp here: its relative error goes straight to
-// a weight that is positive and at most 2^16. NVIDIA documents 2 ulp, AMD 1, Intel 4.
-#ifndef EXP2
-#define EXP2 native_exp2
-#endif
-#define WEIGHT(difference) EXP2((difference) * SCORE_TO_LOG2)
-
-// A score may exceed its row's reference by this before the reference moves: weights reach 2^16. Any exponent
-// far from float's 127 and above the usual drift does.
-#define LAZY_LIMIT (16.0f / SCORE_TO_LOG2)
 
 // Scores accumulate on top of -m only for a row whose m is above this. Below are rows that have seen no key
 // yet, rows of floor scores only, and rows so low that a later, larger score would lose digits to -m: they

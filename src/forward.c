@@ -45,7 +45,7 @@ static clattn_status launch_all(const clattn__forward_call *call, clattn__emitte
     const clattn_plan_desc *desc = &call->plan->desc;
     const clattn__tile *tile = &call->program->tile;
     const clattn__tile_map *map = &call->map;
-    const int is_decode = call->program == call->plan->program[CLATTN_PHASE_DECODE];
+    const int is_decode = call->program->recipe->is_decode;
     const int is_packed = (desc->features & CLATTN_FEATURE_CU_SEQLENS_Q) != 0;
     const int64_t batch = call->args.batch, kv_len = call->args.kv_len;
     const uint64_t dims = (uint64_t)(desc->head_dim_qk + desc->head_dim_v);
@@ -133,7 +133,7 @@ static clattn_status record(const clattn__forward_call *call, clattn__emitter *e
     const clattn__launch launch = {
         call->plan->context, call->program, CLATTN__KERNEL_ANY, 0, 1, buffers, &args.first_group,
         &args.num_groups,    &args};
-    return clattn__launch_nothing(&launch, emitter, call->where);
+    return clattn__record_nothing(&launch, emitter, call->where);
 }
 
 clattn_status clattn_record_forward(clattn_plan *plan, void *command_buffer, cl_command_queue queue,

@@ -161,30 +161,30 @@ clattn_status clattn__check_bounds(const clattn_plan *plan, const char *where, c
     FORWARD_IF_ERROR(check_length(log, where, "q_len", q_len, CLATTN_MAX_LENGTH));
     FORWARD_IF_ERROR(check_length(log, where, "kv_len", bounds->kv_len, CLATTN_MAX_LENGTH));
     FORWARD_IF_ERROR(check_length(log, where, "total_q", bounds->total_q, is_packed ? CLATTN_MAX_LENGTH : 0));
-    for (int phase = CLATTN_PHASE_PREFILL; phase <= CLATTN_PHASE_DECODE; phase++) {
-        const clattn__program *program = plan->program[phase];
-        if (program == NULL || (phase == CLATTN_PHASE_DECODE) != clattn__is_decode(plan, q_len))
-            continue;
-        const int is_decode = phase == CLATTN_PHASE_DECODE;
-        const int64_t heads = is_decode ? plan->desc.heads_kv : plan->desc.heads_q;
-        const int64_t group = plan->desc.heads_q / plan->desc.heads_kv;
-        RETURN_ERROR_IF(
-            is_decode && (is_packed ? bounds->total_q : q_len) > CLATTN_MAX_LENGTH / group, log,
-            CLATTN_INVALID_ARGUMENT, "%s: %s = %lld; expected at most 2^30 / %d for decode kernels", where,
-            is_packed ? "total_q" : "q_len", (long long)(is_packed ? bounds->total_q : q_len), (int)group);
-        const int64_t tiles = clattn__query_tiles(plan, program, batch, q_len, bounds->total_q);
-        const int64_t sequences = is_packed ? 1 : batch;
-        const int64_t splits =
-            tiles > 0 && sequences > 0 && sequences <= INT32_MAX / heads / tiles
-                ? clattn__splits_of(plan, batch, q_len, bounds->total_q, bounds->kv_len).count
-                : 1;
-        RETURN_ERROR_IF(tiles > 0 && sequences > INT32_MAX / heads / tiles / splits, log,
-                        CLATTN_INVALID_ARGUMENT,
-                        "%s: batch = %lld, heads_%s = %d, q_len = %lld; expected fewer than 2^31 query tiles "
-                        "of %d rows",
-                        where, (long long)batch, is_decode ? "kv" : "q", (int)heads, (long long)q_len,
-                        (int)program->tile.block_q);
-    }
+    const clattn__program *program = clattn__program_of_call(plan, q_len);
+    const int is_decode = program->recipe->is_decode;
+    const int64_t heads = is_decode ? plan->desc.heads_kv : plan->desc.heads_q;
+    const int64_t group = plan->desc.heads_q / plan->desc.heads_kv;
+    const int64_t rows = is_packed ? bounds->total_q : q_len;
+    RETURN_ERROR_IF(is_decode && rows > CLATTN_MAX_LENGTH / group, log, CLATTN_INVALID_ARGUMENT,
+                    "%s: %s = %lld; expected at most 2^30 / %d for decode kernels", where,
+                    is_packed ? "total_q" : "q_len", (long long)rows, (int)group);
+    const int64_t tiles = clattn__query_tiles(plan, program, batch, q_len, bounds->total_q);
+    const int64_t sequences = is_packed ? 1 : batch;
+    const int too_many = tiles > 0 && sequences > INT32_MAX / heads / tiles;
+    const int64_t splits =
+        too_many ? 1 : clattn__splits_of(plan, batch, q_len, bounds->total_q, bounds->kv_len).count;
+    RETURN_ERROR_IF(too_many || (tiles > 0 && sequences > INT32_MAX / heads / tiles / splits), log,
+                    CLATTN_INVALID_ARGUMENT,
+                    "%s: batch = %lld, heads_%s = %d, q_len = %lld; expected fewer than 2^31 query tiles "
+                    "of %d rows",
+                    where, (long long)batch, is_decode ? "kv" : "q", (int)heads, (long long)q_len,
+                    (int)program->tile.block_q);
+    RETURN_ERROR_IF(
+        splits > 1 && sequences * rows > INT32_MAX / plan->desc.heads_q, log, CLATTN_INVALID_ARGUMENT,
+        "%s: batch = %lld, heads_q = %d, q_len = %lld; expected fewer than 2^31 rows of all heads "
+        "for decode kernels",
+        where, (long long)batch, (int)plan->desc.heads_q, (long long)q_len);
     return CLATTN_SUCCESS;
 }
 

@@ -14,7 +14,9 @@ PIECE(score)
 PIECE(tiles)
 PIECE(check)
 PIECE(combine)
+PIECE(lazy)
 PIECE(portable)
+PIECE(decode)
 PIECE(cpu_vectors)
 PIECE(cpu)
 PIECE(cpu_decode)
@@ -50,33 +52,41 @@ static int is_any(const clattn__device *device, const char **why)
     return 1;
 }
 
+/* What all forward programs have. */
+#define FORWARD(tile, is_decode, any, aligned, combine, ...)                                            \
+    {                                                                                                   \
+        tile, is_decode, {any, aligned, "classify_tiles", combine, "check_sequences"}, CLATTN__BUFFERS, \
+            sizeof(attention_args),                                                                     \
+        {                                                                                               \
+            FORWARD_PIECES, __VA_ARGS__                                                                 \
+        }                                                                                               \
+    }
+#define NO_PROGRAM               \
+    {                            \
+        NULL, 0, {NULL}, 0, 0,   \
+        {                        \
+            {                    \
+                NULL, NULL, NULL \
+            }                    \
+        }                        \
+    }
+
 static const clattn__path table[] = {
     {CLATTN_PATH_CPU,
      "cpu",
      is_cpu,
-     {{clattn__tile_cpu,
-       {"forward", NULL, "classify_tiles", NULL, "check_sequences"},
-       CLATTN__BUFFERS,
-       sizeof(attention_args),
-       {FORWARD_PIECES, PIECE(cpu_vectors), PIECE(cpu)}},
-      {clattn__tile_cpu_decode,
-       {"decode", NULL, "classify_tiles", "combine", "check_sequences"},
-       CLATTN__BUFFERS,
-       sizeof(attention_args),
-       {FORWARD_PIECES, PIECE(cpu_vectors), PIECE(cpu_decode), PIECE(parts), PIECE(combine)}}}},
+     {FORWARD(clattn__tile_cpu, 0, "forward", NULL, NULL, PIECE(cpu_vectors), PIECE(cpu)),
+      FORWARD(clattn__tile_cpu_decode, 1, "decode", NULL, "combine", PIECE(cpu_vectors), PIECE(cpu_decode),
+              PIECE(parts), PIECE(combine)),
+      NO_PROGRAM}},
     {CLATTN_PATH_PORTABLE,
      "portable",
      is_any,
-     {{clattn__tile_portable,
-       {"forward_any", "forward_aligned", "classify_tiles", NULL, "check_sequences"},
-       CLATTN__BUFFERS,
-       sizeof(attention_args),
-       {FORWARD_PIECES, PIECE(portable)}},
-      {clattn__tile_portable_decode,
-       {"forward_any", "forward_aligned", "classify_tiles", "combine", "check_sequences"},
-       CLATTN__BUFFERS,
-       sizeof(attention_args),
-       {FORWARD_PIECES, PIECE(portable), PIECE(parts), PIECE(combine)}}}},
+     {FORWARD(clattn__tile_portable, 0, "forward_any", "forward_aligned", NULL, PIECE(lazy), PIECE(portable)),
+      FORWARD(clattn__tile_portable_decode, 1, "forward_any", "forward_aligned", "combine", PIECE(lazy),
+              PIECE(portable), PIECE(parts), PIECE(combine)),
+      FORWARD(clattn__tile_portable_decode_few, 1, "decode_any", "decode_aligned", "combine", PIECE(lazy),
+              PIECE(decode), PIECE(parts), PIECE(combine))}},
 };
 
 const clattn__path *clattn__path_at(int index)
@@ -88,35 +98,29 @@ const clattn__path *clattn__path_at(int index)
 #define ADDRESS_PIECES PIECE(convert), PIECE(cache_types), PIECE(bounds), PIECE(address)
 #define ROW_PIECES ADDRESS_PIECES, PIECE(encode), PIECE(rows)
 
+#define OPERATION(name, kernels, num_buffers, args, ...)                                           \
+    {                                                                                              \
+        CLATTN_PATH_PORTABLE, name, is_any,                                                        \
+        {                                                                                          \
+            {clattn__tile_flat, 0, kernels, num_buffers, sizeof(args), {__VA_ARGS__}}, NO_PROGRAM, \
+                NO_PROGRAM                                                                         \
+        }                                                                                          \
+    }
+#define KERNELS(...) \
+    {                \
+        __VA_ARGS__  \
+    }
+
 static const clattn__path operations[] = {
-    [CLATTN_OPERATION_KV_APPEND] = {CLATTN_PATH_PORTABLE,
-                                    "append",
-                                    is_any,
-                                    {{clattn__tile_flat,
-                                      {"append", "append_lengths"},
-                                      CLATTN__APPEND_BUFFERS,
-                                      sizeof(append_args),
-                                      {PIECE(args), PIECE(append_args), ROW_PIECES, PIECE(append)}},
-                                     {NULL, {NULL}, 0, 0, {{NULL, NULL, NULL}}}}},
-    [CLATTN_OPERATION_MERGE] = {CLATTN_PATH_PORTABLE,
-                                "merge",
-                                is_any,
-                                {{clattn__tile_flat,
-                                  {"merge"},
-                                  CLATTN__MERGE_BUFFERS,
-                                  sizeof(merge_args),
-                                  {PIECE(args), PIECE(merge_args), ADDRESS_PIECES, PIECE(parts),
-                                   PIECE(merge)}},
-                                 {NULL, {NULL}, 0, 0, {{NULL, NULL, NULL}}}}},
-    [CLATTN_OPERATION_CONVERT] = {CLATTN_PATH_PORTABLE,
-                                  "convert",
-                                  is_any,
-                                  {{clattn__tile_flat,
-                                    {"convert_rows"},
-                                    CLATTN__CONVERT_BUFFERS,
-                                    sizeof(convert_args),
-                                    {PIECE(args), PIECE(convert_args), ROW_PIECES, PIECE(convert_rows)}},
-                                   {NULL, {NULL}, 0, 0, {{NULL, NULL, NULL}}}}},
+    [CLATTN_OPERATION_KV_APPEND] =
+        OPERATION("append", KERNELS("append", "append_lengths"), CLATTN__APPEND_BUFFERS, append_args,
+                  PIECE(args), PIECE(append_args), ROW_PIECES, PIECE(append)),
+    [CLATTN_OPERATION_MERGE] =
+        OPERATION("merge", KERNELS("merge"), CLATTN__MERGE_BUFFERS, merge_args, PIECE(args),
+                  PIECE(merge_args), ADDRESS_PIECES, PIECE(parts), PIECE(merge)),
+    [CLATTN_OPERATION_CONVERT] =
+        OPERATION("convert", KERNELS("convert_rows"), CLATTN__CONVERT_BUFFERS, convert_args, PIECE(args),
+                  PIECE(convert_args), ROW_PIECES, PIECE(convert_rows)),
 };
 
 const clattn__path *clattn__path_of_operation(int32_t operation) { return &operations[operation]; }

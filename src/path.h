@@ -26,10 +26,19 @@ enum { CLATTN__APPEND_ROWS, CLATTN__APPEND_LENGTHS };
 
 enum { CLATTN__MAX_PIECES = 16 };
 
+/* Programs of a forward plan; other operations have the first alone. */
+enum {
+    CLATTN__PREFILL,
+    CLATTN__DECODE,     /* for any number of rows */
+    CLATTN__DECODE_FEW, /* for few rows, where a path has better ones for these */
+    CLATTN__PROGRAMS
+};
+
 /* A program: what it is compiled from, and its kernels. */
 typedef struct clattn__recipe {
     int (*tile)(clattn__tile *out, const clattn__device *device, const clattn__kernel_shape *shape,
                 int index);
+    int is_decode;                       /* rows are pairs of query and head, and keys are split */
     const char *kernel[CLATTN__KERNELS]; /* NULL: no such kernel */
     int num_buffers;                     /* the arguments of every kernel: these, then a struct of */
     size_t args_bytes;
@@ -42,7 +51,7 @@ typedef struct clattn__path {
     const char *name;
     /* Whether the device can run it; the reason if not goes to *why. */
     int (*applies)(const clattn__device *device, const char **why);
-    clattn__recipe recipe[2]; /* by phase: CLATTN_PHASE_PREFILL, CLATTN_PHASE_DECODE */
+    clattn__recipe recipe[CLATTN__PROGRAMS];
 } clattn__path;
 
 /* NULL at the end of the table. */

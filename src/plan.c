@@ -257,14 +257,19 @@ static clattn__kernel_shape shape_of(const clattn_plan_desc *desc)
         desc->score_mod,
         desc->mask_mod,
     };
-    return shape;
+    /* Rows are copied whatever their lengths: only types are compiled. */
+    const clattn__kernel_shape types = {
+        desc->dtype_q, desc->dtype_k, desc->dtype_v, desc->dtype_o, CLATTN_DTYPE_F32, 0, 0, 0, 0, 0, 0, 1,
+        NULL,          NULL};
+    return desc->operation == CLATTN_OPERATION_FORWARD ? shape : types;
 }
 
 /* ---- Choice of path ---- */
 
-static int has_phase(const clattn_plan_desc *desc, int phase)
+static int is_wanted(const clattn_plan_desc *desc, int program)
 {
-    return desc->phase == phase || desc->phase == CLATTN_PHASE_BOTH;
+    return desc->phase == CLATTN_PHASE_BOTH ||
+           desc->phase == (program == CLATTN__PREFILL ? CLATTN_PHASE_PREFILL : CLATTN_PHASE_DECODE);
 }
 
 /* The candidates of the plan's operation; NULL at their end. */
@@ -280,11 +285,9 @@ static int has_tiles(const clattn__path *path, const clattn_context *context, co
                      const clattn__kernel_shape *shape)
 {
     clattn__tile tile;
-    for (int phase = CLATTN_PHASE_PREFILL; phase <= CLATTN_PHASE_DECODE; phase++) {
-        const clattn__recipe *recipe = &path->recipe[phase];
-        if (!has_phase(desc, phase))
-            continue;
-        if (recipe->tile == NULL || !recipe->tile(&tile, &context->device, shape, 0))
+    for (int i = CLATTN__PREFILL; i <= CLATTN__DECODE; i++) {
+        const clattn__recipe *recipe = &path->recipe[i];
+        if (is_wanted(desc, i) && (recipe->tile == NULL || !recipe->tile(&tile, &context->device, shape, 0)))
             return 0;
     }
     return 1;
@@ -356,6 +359,42 @@ static void append(char *text, size_t capacity, const char *more)
     snprintf(text + used, capacity - used, "%s", more);
 }
 
+/* "append: f16 to k q8_0, v q4_0; head dims 128/128; pages of 16". */
+static void describe_operation(clattn_plan *plan)
+{
+    const clattn_plan_desc *desc = &plan->desc;
+    const char *const name = operations[desc->operation].name;
+    const char *const q = clattn__dtype_of(desc->dtype_q)->name, *const k =
+                                                                     clattn__dtype_of(desc->dtype_k)->name;
+    char *const text = plan->description;
+    const size_t capacity = sizeof plan->description;
+    char part[80];
+    if (desc->operation == CLATTN_OPERATION_MERGE) {
+        snprintf(text, capacity, "%s: %s to %s; head dim %d", name, q, clattn__dtype_of(desc->dtype_o)->name,
+                 (int)desc->head_dim_v);
+        return;
+    }
+    if (desc->operation == CLATTN_OPERATION_CONVERT) {
+        snprintf(text, capacity, "%s: %s to %s; head dim %d", name, q, k, (int)desc->head_dim_qk);
+        return;
+    }
+    if ((desc->features & CLATTN_FEATURE_V_IN_K) != 0)
+        snprintf(text, capacity, "%s: %s to k %s with v in it; head dims %d/%d", name, q, k,
+                 (int)desc->head_dim_qk, (int)desc->head_dim_v);
+    else
+        snprintf(text, capacity, "%s: %s to k %s, v %s; head dims %d/%d", name, q, k,
+                 clattn__dtype_of(desc->dtype_v)->name, (int)desc->head_dim_qk, (int)desc->head_dim_v);
+    if (desc->rope != CLATTN_ROPE_NONE) {
+        snprintf(part, sizeof part, "; rope %s over %d columns",
+                 desc->rope == CLATTN_ROPE_NEOX ? "neox" : "interleaved", (int)desc->rotary_dim);
+        append(text, capacity, part);
+    }
+    if (desc->page_size > 0) {
+        snprintf(part, sizeof part, "; pages of %d", (int)desc->page_size);
+        append(text, capacity, part);
+    }
+}
+
 /* "portable: tiles 64x32, ...; decode tiles 8x64, ...; q f16, ..." */
 static void describe(clattn_plan *plan, const char *passed_over)
 {
@@ -367,18 +406,18 @@ static void describe(clattn_plan *plan, const char *passed_over)
                          : plan->has_mask_mod                      ? "full with mask_mod"
                          : plan->shape.score_full                  ? "full"
                                                                    : "lean";
+    static const char *const names[CLATTN__PROGRAMS] = {"", "decode ", "decode of few rows "};
     char part[480];
     const char *separator = ": ";
     text[0] = '\0';
-    for (int phase = CLATTN_PHASE_PREFILL; phase <= CLATTN_PHASE_DECODE; phase++) {
-        const clattn__program *program = plan->program[phase];
+    for (int i = 0; i < CLATTN__PROGRAMS; i++) {
+        const clattn__program *program = plan->program[i];
         if (program == NULL)
             continue;
         const clattn__tile *tile = &program->tile;
         snprintf(part, sizeof part, "%s%s%stiles %s, %d work-item%s, %.1f KiB local memory",
-                 text[0] == '\0' ? program->path : "", separator,
-                 phase == CLATTN_PHASE_DECODE ? "decode " : "", tile->label, (int)tile->work_items,
-                 tile->work_items == 1 ? "" : "s", (double)tile->local_bytes / 1024.0);
+                 text[0] == '\0' ? program->path : "", separator, names[i], tile->label,
+                 (int)tile->work_items, tile->work_items == 1 ? "" : "s", (double)tile->local_bytes / 1024.0);
         append(text, capacity, part);
         separator = "; ";
     }
@@ -403,17 +442,17 @@ typedef struct search_notes {
     int is_final;          /* no other path will do either, and the reason has been said */
 } search_notes;
 
-/* The first tile of the path for the phase that builds and fits; COMPILE_FAILED if none does. */
-static clattn_status choose_tile(clattn_plan *plan, const clattn__path *path, int phase, search_notes *notes)
+/* The first tile for one of the path's programs that builds and fits; COMPILE_FAILED if none does. */
+static clattn_status choose_tile(clattn_plan *plan, const clattn__path *path, int which, search_notes *notes)
 {
-    const clattn__recipe *recipe = &path->recipe[phase];
+    const clattn__recipe *recipe = &path->recipe[which];
     clattn__tile tile;
     for (int i = 0; recipe->tile(&tile, &plan->context->device, &plan->shape, i); i++) {
         clattn__program *program;
         const clattn_status status =
             clattn__program_get(&program, plan->context, path->name, recipe, &tile, &plan->shape);
         if (status == CLATTN_SUCCESS) {
-            plan->program[phase] = program;
+            plan->program[which] = program;
             return CLATTN_SUCCESS;
         }
         if (status != CLATTN_COMPILE_FAILED)
@@ -432,13 +471,18 @@ static clattn_status choose_tile(clattn_plan *plan, const clattn__path *path, in
     return CLATTN_COMPILE_FAILED;
 }
 
-/* A path is taken with all phases of the plan or not at all. */
+/* A path is taken with all that the plan's phase needs or not at all. The program for few rows only makes it
+ * faster. */
 static clattn_status choose_tiles(clattn_plan *plan, const clattn__path *path, search_notes *notes)
 {
-    for (int phase = CLATTN_PHASE_PREFILL; phase <= CLATTN_PHASE_DECODE; phase++) {
-        plan->program[phase] = NULL;
-        if (has_phase(&plan->desc, phase))
-            FORWARD_IF_ERROR(choose_tile(plan, path, phase, notes));
+    memset(plan->program, 0, sizeof plan->program);
+    for (int i = 0; i < CLATTN__PROGRAMS; i++) {
+        const int is_optional = i == CLATTN__DECODE_FEW;
+        if (!is_wanted(&plan->desc, i) || (is_optional && path->recipe[i].tile == NULL))
+            continue;
+        const clattn_status status = choose_tile(plan, path, i, notes);
+        if (status != CLATTN_SUCCESS && !(is_optional && status == CLATTN_COMPILE_FAILED && !notes->is_final))
+            return status;
     }
     return CLATTN_SUCCESS;
 }
@@ -457,8 +501,10 @@ static clattn_status choose_path(clattn_plan *plan)
             continue;
         }
         const clattn_status status = choose_tiles(plan, path, &notes);
-        if (status == CLATTN_SUCCESS)
+        if (status == CLATTN_SUCCESS && plan->desc.operation == CLATTN_OPERATION_FORWARD)
             describe(plan, notes.passed_over);
+        else if (status == CLATTN_SUCCESS)
+            describe_operation(plan);
         if (status != CLATTN_COMPILE_FAILED || notes.is_final)
             return status;
     }
@@ -471,15 +517,22 @@ static clattn_status choose_path(clattn_plan *plan)
  * read K and V often; prefill kernels waste the rows that short ones lack. */
 enum { LONGEST_DECODE_Q = 16 };
 
-int clattn__is_decode(const clattn_plan *plan, int64_t q_len)
-{
-    return plan->desc.phase == CLATTN_PHASE_DECODE ||
-           (plan->desc.phase == CLATTN_PHASE_BOTH && q_len <= LONGEST_DECODE_Q);
-}
+/* Tiles of the program for few rows that are still better than one tile for many: each reads K and V again,
+ * but from a cache. */
+enum { MOST_FEW_TILES = 2 };
 
+/* For a batch-invariant plan it is always the same one. */
 clattn__program *clattn__program_of_call(const clattn_plan *plan, int64_t q_len)
 {
-    return plan->program[clattn__is_decode(plan, q_len) ? CLATTN_PHASE_DECODE : CLATTN_PHASE_PREFILL];
+    const int is_both = plan->desc.phase == CLATTN_PHASE_BOTH;
+    const int is_invariant = (plan->desc.features & CLATTN_FEATURE_BATCH_INVARIANT) != 0;
+    clattn__program *few = plan->program[CLATTN__DECODE_FEW];
+    if (plan->desc.phase == CLATTN_PHASE_PREFILL || (is_both && q_len > LONGEST_DECODE_Q))
+        return plan->program[CLATTN__PREFILL];
+    const int64_t rows = q_len * (plan->desc.heads_q / plan->desc.heads_kv);
+    if (few != NULL && (is_invariant || rows <= MOST_FEW_TILES * (int64_t)few->tile.block_q))
+        return few;
+    return plan->program[CLATTN__DECODE];
 }
 
 clattn_status clattn_plan_create(clattn_plan **out, clattn_context *context, const clattn_plan_desc *given)
@@ -551,7 +604,8 @@ clattn_status clattn_plan_source(const clattn_plan *plan, const char **source, c
         return CLATTN_INVALID_ARGUMENT;
     RETURN_ERROR_IF(source == NULL || options == NULL, &plan->context->log, CLATTN_INVALID_ARGUMENT,
                     "clattn_plan_source: %s is NULL", source == NULL ? "source" : "options");
-    const clattn__program *program = plan->program[plan->program[0] == NULL];
+    const clattn__program *program =
+        plan->program[plan->program[CLATTN__PREFILL] == NULL ? CLATTN__DECODE : CLATTN__PREFILL];
     *source = program->source;
     *options = program->options;
     return CLATTN_SUCCESS;

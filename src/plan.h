@@ -8,13 +8,12 @@ struct clattn_plan {
     clattn_context *context; /* retained */
     clattn_plan_desc desc;   /* defaults filled in; the texts are not kept */
     int has_score_mod, has_mask_mod;
-    clattn__kernel_shape shape;  /* likewise */
-    clattn__program *program[2]; /* by phase, the context's; NULL: without it. Other operations: the first */
+    clattn__kernel_shape shape;                 /* likewise */
+    clattn__program *program[CLATTN__PROGRAMS]; /* the context's; NULL: not needed, or not there */
     char description[1536];
 };
 
 /* The program of a forward call whose longest q has q_len rows. */
 clattn__program *clattn__program_of_call(const clattn_plan *plan, int64_t q_len);
-int clattn__is_decode(const clattn_plan *plan, int64_t q_len);
 
 #endif

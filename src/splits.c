@@ -33,8 +33,7 @@ static int64_t ceil_divide(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t clattn__query_tiles(const clattn_plan *plan, const clattn__program *program, int64_t batch,
                             int64_t q_len, int64_t total_q)
 {
-    const int is_decode = program == plan->program[CLATTN_PHASE_DECODE];
-    const int64_t rows_per_query = is_decode ? plan->desc.heads_q / plan->desc.heads_kv : 1;
+    const int64_t rows_per_query = program->recipe->is_decode ? plan->desc.heads_q / plan->desc.heads_kv : 1;
     const int64_t block_q = program->tile.block_q;
     if (is_packed(plan)) /* as first_tile_of in cl/address.cl counts them */
         return total_q * rows_per_query / block_q + batch;
@@ -70,9 +69,9 @@ clattn__splits clattn__splits_of(const clattn_plan *plan, int64_t batch, int64_t
     memset(&splits, 0, sizeof splits);
     splits.count = 1;
     splits.part_rows = is_packed(plan) ? total_q : batch * q_len;
-    if (!clattn__is_decode(plan, q_len))
+    const clattn__program *program = clattn__program_of_call(plan, q_len);
+    if (!program->recipe->is_decode)
         return splits;
-    const clattn__program *program = plan->program[CLATTN_PHASE_DECODE];
     const int64_t tiles = clattn__query_tiles(plan, program, batch, q_len, total_q);
     const int64_t groups = tiles * plan->desc.heads_kv * (is_packed(plan) ? 1 : batch);
     splits.count = (int32_t)count_splits(plan, program, groups, kv_len);
@@ -85,19 +84,27 @@ clattn__splits clattn__splits_of(const clattn_plan *plan, int64_t batch, int64_t
 
 /* Chosen splits fill the device and no more: with groups fewer than wanted, splits * groups < 2 * wanted, and
  * a group has at most block_q rows. */
+static uint64_t bound_of(const clattn_plan *plan, const clattn__program *program, uint64_t rows,
+                         int64_t kv_len)
+{
+    const int is_chosen = plan->desc.splits == 0 && !is_invariant(plan);
+    const uint64_t count = (uint64_t)count_splits(plan, program, 1, kv_len);
+    const uint64_t most = 2 * (uint64_t)wanted_groups(plan, program) * (uint64_t)program->tile.block_q;
+    const uint64_t parts = count == 1 ? 0 : rows > UINT64_MAX / count ? UINT64_MAX : rows * count;
+    return bytes_of(plan, is_chosen && parts > most ? most : parts);
+}
+
 uint64_t clattn__splits_bound(const clattn_plan *plan, int64_t batch, int64_t q_len, int64_t total_q,
                               int64_t kv_len)
 {
-    const clattn__program *program = plan->program[CLATTN_PHASE_DECODE];
-    if (program == NULL || batch == 0 || kv_len == 0)
-        return 0;
     const uint64_t rows =
         (uint64_t)(is_packed(plan) ? total_q : batch * q_len) * (uint64_t)plan->desc.heads_q;
-    const int is_chosen = plan->desc.splits == 0 && !is_invariant(plan);
-    const uint64_t count = (uint64_t)count_splits(plan, program, 1, kv_len);
-    uint64_t parts = count == 1 ? 0 : rows > UINT64_MAX / count ? UINT64_MAX : rows * count;
-    const uint64_t most = 2 * (uint64_t)wanted_groups(plan, program) * (uint64_t)program->tile.block_q;
-    if (is_chosen && parts > most)
-        parts = most;
-    return bytes_of(plan, parts);
+    uint64_t most = 0;
+    for (int i = CLATTN__DECODE; i < CLATTN__PROGRAMS; i++) {
+        const uint64_t bytes =
+            plan->program[i] != NULL && kv_len > 0 ? bound_of(plan, plan->program[i], rows, kv_len) : 0;
+        if (bytes > most)
+            most = bytes;
+    }
+    return most;
 }

@@ -44,7 +44,7 @@ static void set_size(clattn__tile_map *map, const clattn_plan *plan, const clatt
  * caller's tiles they know by the map alone. */
 static int has_map(const clattn_plan *plan, const clattn__program *program, int looks_at_bias)
 {
-    const int is_decode = program == plan->program[CLATTN_PHASE_DECODE];
+    const int is_decode = program->recipe->is_decode;
     return has(plan, CLATTN_FEATURE_KEY_TILES) ||
            (!is_decode && (has(plan, CLATTN_FEATURE_MASK) || plan->has_mask_mod || looks_at_bias));
 }
@@ -66,9 +66,13 @@ static clattn__tile_map bound_of(const clattn_plan *plan, const clattn__program 
 
 uint64_t clattn__tile_map_bound(const clattn_plan *plan, int64_t batch, int64_t q_len, int64_t kv_len)
 {
-    const uint64_t prefill = bound_of(plan, plan->program[CLATTN_PHASE_PREFILL], batch, q_len, kv_len).bytes;
-    const uint64_t decode = bound_of(plan, plan->program[CLATTN_PHASE_DECODE], batch, q_len, kv_len).bytes;
-    return prefill > decode ? prefill : decode;
+    uint64_t most = 0;
+    for (int i = 0; i < CLATTN__PROGRAMS; i++) {
+        const uint64_t bytes = bound_of(plan, plan->program[i], batch, q_len, kv_len).bytes;
+        if (bytes > most)
+            most = bytes;
+    }
+    return most;
 }
 
 /* Planes that differ along one axis: of a tensor that is looked at, or of a function of the caller's. */

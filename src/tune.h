@@ -41,6 +41,8 @@ int clattn__tile_cpu(clattn__tile *out, const clattn__device *device, const clat
 /* Likewise of decode kernels: block_q counts pairs of query and head. */
 int clattn__tile_portable_decode(clattn__tile *out, const clattn__device *device,
                                  const clattn__kernel_shape *shape, int index);
+int clattn__tile_portable_decode_few(clattn__tile *out, const clattn__device *device,
+                                     const clattn__kernel_shape *shape, int index);
 int clattn__tile_cpu_decode(clattn__tile *out, const clattn__device *device,
                             const clattn__kernel_shape *shape, int index);
 /* Of operations that have no tiles: work-groups of CLATTN__FLAT_WORK_ITEMS. */

@@ -184,29 +184,32 @@ int clattn__tile_portable(clattn__tile *out, const clattn__device *device, const
     return 0;
 }
 
-/* Decode kernels. Rows are few: block_q is for the heads of a group, rounded up, and ends the search for a
- * row. Each work-group has as many loads under way as its registers hold, and several share a compute
- * unit. */
+/* ---- Decode ---- */
+
+/* Work-groups that a compute unit runs at a time; splits aim at as many. A CPU's compute unit runs one, and a
+ * few more even out what others take from it. */
+static int32_t groups_per_unit(const clattn__device *device)
+{
+    enum { GPU = 8, CPU = 4 };
+    return (device->type & CL_DEVICE_TYPE_CPU) != 0 ? CPU : GPU;
+}
+
+/* Tiles of pairs of query and head, by cl/portable.cl; for more rows than the kernel for few ones takes. */
 /* clang-format off */
 static const row decode_rows[] = {
     /* dim, KiB, block, items, K columns, Q stays, V keys, storage, unroll */
-    {64, 20, 4, 128, 16, 2, WHOLE, 1, 128, PACK_KV, 1},
-    {64, 16, 4, 32, 16, 4, WHOLE, 1, 32, ANY, 1},
-    {64, 20, 8, 128, 16, 2, WHOLE, 1, 128, PACK_KV, 1},
-    {64, 16, 8, 32, 16, 4, WHOLE, 1, 32, ANY, 1},
+    {64, 36, 32, 64, 16, 8, WHOLE, 1, 64, ANY, 1},
     {64, 16, 16, 32, 16, 4, WHOLE, 1, 32, ANY, 1},
 
-    {128, 20, 4, 64, 32, 2, WHOLE, 1, 64, PACK_KV, 1},
-    {128, 36, 4, 64, 32, 2, WHOLE, 1, 64, ANY, 1},
-    {128, 18, 4, 32, 32, 2, WHOLE, 1, 32, ANY, 1},
-    {128, 20, 8, 64, 32, 2, WHOLE, 1, 64, PACK_KV, 1},
-    {128, 36, 8, 64, 32, 2, WHOLE, 1, 64, ANY, 1},
-    {128, 16, 8, 16, 16, 4, WHOLE, 1, 16, ANY, 1},
-    {128, 20, 16, 32, 16, 4, WHOLE, 1, 32, ANY, 1},
+    {96, 46, 32, 64, 8, 16, WHOLE, 1, 32, ANY, 1},
+    {96, 14, 16, 16, 8, 8, WHOLE, 1, 16, ANY, 1},
+
+    {128, 54, 32, 64, 16, 8, WHOLE, 1, 32, ANY, 1},
+    {128, 29, 16, 32, 16, 4, WHOLE, 1, 32, ANY, 1},
     {128, 16, 16, 8, 8, 8, WHOLE, 1, 8, ANY, 1},
 
     {576, 40, 8, 32, 16, 4, 64, 1, 8, ANY, 1},
-    {576, 16, 8, 16, 8, 8, 32, 0, 4, ANY, 1},
+    {576, 13, 8, 16, 8, 8, 32, 0, 4, ANY, 1},
 };
 /* clang-format on */
 
@@ -215,21 +218,76 @@ static const row decode_rows[] = {
 int clattn__tile_portable_decode(clattn__tile *out, const clattn__device *device,
                                  const clattn__kernel_shape *shape, int index)
 {
-    enum { GROUPS_PER_UNIT = 12, CPU_GROUPS_PER_UNIT = 4, MAP_KEYS = 32 };
+    enum { MAP_ROWS = 4, MAP_KEYS = 8 };
     const vendor v = vendor_of(device);
-    const int is_cpu = (device->type & CL_DEVICE_TYPE_CPU) != 0;
     for (int i = 0; i < DECODE_ROWS; i++) {
         const row *r = &decode_rows[i];
         const int32_t qk_piece = piece_of(shape->dim_qk_class, r->qk_piece);
         const uint64_t bytes = local_bytes(r, qk_piece, shape);
-        const int is_last_size = r->block_q >= 16 || r->max_dim > 128;
-        if ((r->block_q < shape->heads_per_kv && !is_last_size) || !fits(r, bytes, device, shape) ||
-            index-- > 0)
+        if (!fits(r, bytes, device, shape) || index-- > 0)
             continue;
         fill_tile(out, r, bytes, qk_piece, &v, shape, " -DDECODE=1");
-        out->map_rows = 1;
-        out->map_keys = r->block_k < MAP_KEYS ? r->block_k : MAP_KEYS;
-        out->groups_per_unit = is_cpu ? CPU_GROUPS_PER_UNIT : GROUPS_PER_UNIT;
+        out->map_rows = MAP_ROWS;
+        out->map_keys = MAP_KEYS;
+        out->groups_per_unit = groups_per_unit(device);
+        return 1;
+    }
+    return 0;
+}
+
+/* cl/decode.cl. Rows for the heads of a group, rounded up: more would be computed in vain, fewer would read K
+ * and V again. */
+typedef struct few_row {
+    int32_t rows;
+    int32_t unroll; /* keys of a work-item whose loads are under way together */
+} few_row;
+
+static const few_row few_rows[] = {{1, 4}, {2, 4}, {4, 4}, {8, 2}};
+
+#define FEW_ROWS ((int)(sizeof few_rows / sizeof *few_rows))
+
+/* Work-items are whole numbers of those that share a key, whose number is a quarter of a head dim in quads.
+ */
+static int32_t few_items(const clattn__kernel_shape *shape)
+{
+    const int is_power_of_2 = (shape->dim_qk_class & (shape->dim_qk_class - 1)) == 0 &&
+                              (shape->dim_v_class & (shape->dim_v_class - 1)) == 0;
+    return is_power_of_2 ? 64 : 96;
+}
+
+int clattn__tile_portable_decode_few(clattn__tile *out, const clattn__device *device,
+                                     const clattn__kernel_shape *shape, int index)
+{
+    enum { LANE_QUADS = 2, MAX_DIM = 256, MAP_ROWS = 4, MAP_KEYS = 32 };
+    const int32_t items = few_items(shape), lanes = shape->dim_qk_class / 4 / LANE_QUADS;
+    if (shape->dim_qk_class > MAX_DIM || shape->dim_v_class > MAX_DIM ||
+        (size_t)items > device->max_work_group || (size_t)items > device->max_work_items_0)
+        return 0;
+    int wanted = 0;
+    while (wanted < FEW_ROWS - 1 && few_rows[wanted].rows < shape->heads_per_kv)
+        wanted++;
+    for (int i = wanted; i >= 0; i--) {
+        const few_row *r = &few_rows[i];
+        const uint64_t partial = (uint64_t)items * (uint64_t)(((r->rows * lanes + 3) / 4 * 4 + 4) * 4);
+        const uint64_t result = (uint64_t)items * (uint64_t)(r->rows * LANE_QUADS * 16);
+        const uint64_t bytes = (partial > result ? partial : result) + (uint64_t)(items * r->rows * 4) +
+                               (shape->score_full ? (uint64_t)items * 4 : 4) + 4 +
+                               (shape->page_size > 0 ? (uint64_t)items * 16 : 16);
+        if (bytes > device->local_bytes || index-- > 0)
+            continue;
+        memset(out, 0, sizeof *out);
+        out->block_q = r->rows;
+        out->block_k = items;
+        out->work_items = items;
+        out->map_rows = MAP_ROWS;
+        out->map_keys = MAP_KEYS;
+        out->groups_per_unit = groups_per_unit(device);
+        out->local_bytes = bytes;
+        snprintf(out->options, sizeof out->options,
+                 "-DDECODE=1 -DBLOCK_Q=%d -DITEMS=%d -DLANE_QUADS=%d -DUNROLL=%d", (int)r->rows, (int)items,
+                 LANE_QUADS, (int)r->unroll);
+        snprintf(out->label, sizeof out->label, "%dx%d, keys straight to registers", (int)r->rows,
+                 (int)items);
         return 1;
     }
     return 0;

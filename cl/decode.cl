@@ -1,0 +1,545 @@
+// decode.cl: attention of few query rows for any device with OpenCL C 1.2. All that such a call does is read K and V
+// once, so nothing stands between global memory and the registers that multiply: no tile is copied.
+//
+// A work-group owns ROWS rows, pairs of query and head of one KV head (address.cl), and a split of the keys. It
+// walks over them ITEMS at a time. Twice in a step its work-items share the work differently:
+//     S = Q K^T   LANES_QK neighbours share a key; each multiplies its own columns of K with its own columns of
+//                 all rows of Q, which stay in registers; then work-item i sums up what they gave for key i
+//     O += P V    LANES_V neighbours share a key; each owns the same columns of all rows of O for the keys that it
+//                 gets; these are summed up once, at the end
+// Columns go in quads, neighbours taking neighbouring ones, so that a key's row is read at once.
+//
+// Scores of key i are work-item i's own. The softmax is lazy, as in portable.cl: P is computed against the rows'
+// references as they are; only if some score outgrew its reference is the step done again, exactly.
+
+#ifndef HEAD_DIM_QK // padded head dims, multiples of 32; the true ones are arguments
+#define HEAD_DIM_QK 64
+#endif
+#ifndef HEAD_DIM_V
+#define HEAD_DIM_V 64
+#endif
+#ifndef ITEMS // work-items, and keys of a step; a multiple of LANES_QK and LANES_V
+#define ITEMS 64
+#endif
+#ifndef LANE_QUADS // quads of a row of K or V that a work-item takes; divides head dim / 4
+#define LANE_QUADS 2
+#endif
+#ifndef UNROLL // keys of a work-item whose loads are under way together
+#define UNROLL 4
+#endif
+
+#define ROWS BLOCK_Q
+#define LANES_QK (HEAD_DIM_QK / 4 / LANE_QUADS)
+#define LANES_V (HEAD_DIM_V / 4 / LANE_QUADS)
+#define KEYS_QK (ITEMS / LANES_QK) // keys that the work-group has in hand at a time
+#define KEYS_V (ITEMS / LANES_V)
+
+// Pitches in floats: the odd quad keeps work-items that read whole rows in different banks.
+#define PARTIAL_PITCH ((ROWS * LANES_QK + 3) / 4 * 4 + 4)
+#define MAX_PARTS_PER_ROW 8 // of the search for a row's largest score
+#define PARTIAL_FLOATS (ITEMS * PARTIAL_PITCH)
+#define RESULT_FLOATS (KEYS_V * ROWS * HEAD_DIM_V)
+#define SCRATCH_FLOATS (PARTIAL_FLOATS > RESULT_FLOATS ? PARTIAL_FLOATS : RESULT_FLOATS)
+
+typedef QUAD(K_TYPE) k_quad;
+typedef QUAD(V_TYPE) v_quad;
+
+#define inlined static inline __attribute__((always_inline))
+
+typedef struct decode_memory {
+    __local float *scratch; // partial products of each key, row and lane; at the end partial O
+    __local float *weights; // [key][row]
+    __local int *seen; // of each key, whether some row may see it; with SCORE_FULL only
+    volatile __local int *outgrown;
+    __local long *k_rows; // of the step's keys, with pages only
+    __local long *v_rows;
+} decode_memory;
+
+typedef struct decoder {
+    int id;
+    int lane_qk, key_qk; // which columns, and the first of which keys
+    int lane_v, key_v;
+    int batch;
+    int group; // heads of the KV head
+    int first_head;
+    int split;
+    int first_row;
+    int num_rows; // that exist
+    sequence seq;
+    key_range keys;
+    key_rows k, v;
+    key_scales k_scales, v_scales;
+    decode_memory memory;
+    const __global uchar *map_plane;
+} decoder;
+
+inlined int query_of(const decoder *d, int r) { return (d->first_row + min(r, d->num_rows - 1)) / d->group; }
+inlined int head_of(const decoder *d, int r)
+{
+    return d->first_head + (d->first_row + min(r, d->num_rows - 1)) % d->group;
+}
+
+inlined decoder make_decoder(const attention_buffers *in, const attention_args *a, const decode_memory *memory,
+                             const work_place *place)
+{
+    decoder d;
+    d.id = (int)get_local_id(0);
+    d.lane_qk = d.id % LANES_QK;
+    d.key_qk = d.id / LANES_QK;
+    d.lane_v = d.id % LANES_V;
+    d.key_v = d.id / LANES_V;
+    d.batch = place->batch;
+    d.group = a->heads_per_kv;
+    d.first_head = place->head * d.group;
+    d.split = place->split;
+    d.seq = sequence_of(place->batch, in, a);
+    d.first_row = place->q_tile * ROWS;
+    d.num_rows = min(ROWS, d.seq.q_len * d.group - d.first_row);
+    d.keys.begin = d.keys.end = 0;
+    if (d.num_rows > 0)
+        d.keys = keys_of_split(keys_of_rows(query_of(&d, 0), query_of(&d, ROWS - 1), d.seq.kv_len,
+                                            d.seq.band_begin, d.seq.band_end),
+                               d.split, ITEMS, a);
+    d.k = rows_of_keys(&a->k, place->batch, place->head, &d.seq, in, a);
+    d.v = rows_of_keys(&a->v, place->batch, place->head, &d.seq, in, a);
+    d.k_scales = scales_of_k(place->batch, place->head, &d.seq, in, a);
+    d.v_scales = scales_of_v(place->batch, place->head, &d.seq, in, a);
+    d.map_plane = in->workspace + head_base(&a->tile_map, place->batch, d.first_head);
+    d.memory = *memory;
+    return d;
+}
+
+// ---- Keys and values to registers ------------------------------------------------------------------------
+
+// Where rows are: known from the key, or with pages looked up once for each key of a step. Keys beyond the last
+// repeat it.
+inlined long k_row(const decoder *d, int first, int j)
+{
+    return PAGE_SIZE > 0 ? d->memory.k_rows[j] : row_of_key(&d->k, min(first + j, d->keys.end - 1));
+}
+
+inlined long v_row(const decoder *d, int first, int j)
+{
+    return PAGE_SIZE > 0 ? d->memory.v_rows[j] : row_of_key(&d->v, min(first + j, d->keys.end - 1));
+}
+
+inlined void look_up_rows(const decoder *d, int first)
+{
+#if PAGE_SIZE > 0
+    const int key = min(first + d->id, d->keys.end - 1);
+    if (first < d->keys.end) {
+        d->memory.k_rows[d->id] = row_of_key(&d->k, key);
+        d->memory.v_rows[d->id] = row_of_key(&d->v, key);
+    }
+#endif
+}
+
+#define LOAD_LANE(name, TYPE)                                                                              \
+    inlined void name(QUAD(TYPE) quads[LANE_QUADS], const __global STORAGE(TYPE) *row, int lane, int lanes, \
+                      int columns, const key_scales *scales, int key, int aligned)                         \
+    {                                                                                                      \
+        const float scale = IS_SCALED(TYPE) ? scale_of_key(scales, key) : 1.0f;                            \
+        _Pragma("unroll") for (int i = 0; i < LANE_QUADS; i++)                                             \
+        {                                                                                                  \
+            const int column = 4 * (lane + i * lanes);                                                     \
+            QUAD(TYPE) quad = (QUAD(TYPE))(0);                                                             \
+            if (column < columns)                                                                          \
+                quad = aligned ? LOAD_QUAD(TYPE)(row, column) : GATHER_QUAD(TYPE)(row, column, columns);   \
+            quads[i] = IS_SCALED(TYPE) ? SCALED_QUAD(TYPE)(quad, scale) : quad;                            \
+        }                                                                                                  \
+    }
+LOAD_LANE(load_k_lane, K_TYPE)
+LOAD_LANE(load_v_lane, V_TYPE)
+
+// The work-item's columns of all rows of Q, scaled; zero beyond the true head dim.
+inlined void load_q(float4 q[ROWS][LANE_QUADS], const decoder *d, const attention_buffers *in,
+                    const attention_args *a)
+{
+    const float scale = SCORE_FULL ? a->scale : a->scale_log2;
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        const __global q_t *row = in->q + query_base(&a->q, d->batch, head_of(d, r), &d->seq) +
+                                  query_of(d, r) * a->q.token;
+#pragma unroll
+        for (int i = 0; i < LANE_QUADS; i++) {
+            const int column = 4 * (d->lane_qk + i * LANES_QK);
+            q[r][i] = (float4)(0.0f);
+            if (column < a->head_dim_qk)
+                q[r][i] = UNPACK_QUAD(Q_TYPE)(GATHER_QUAD(Q_TYPE)(row, column, a->head_dim_qk)) * scale;
+        }
+    }
+}
+
+// ---- Scores ----------------------------------------------------------------------------------------------
+
+inlined float dot4(float4 a, float4 b, float sum)
+{
+    return fma(a.x, b.x, fma(a.y, b.y, fma(a.z, b.z, fma(a.w, b.w, sum))));
+}
+
+// The products of one key that this work-item has the columns for.
+inlined void multiply_key(const k_quad quads[LANE_QUADS], float4 q[ROWS][LANE_QUADS], int j, const decoder *d)
+{
+    float4 k[LANE_QUADS];
+#pragma unroll
+    for (int i = 0; i < LANE_QUADS; i++)
+        k[i] = UNPACK_QUAD(K_TYPE)(quads[i]);
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        float sum = 0.0f;
+#pragma unroll
+        for (int i = 0; i < LANE_QUADS; i++)
+            sum = dot4(q[r][i], k[i], sum);
+        d->memory.scratch[j * PARTIAL_PITCH + r * LANES_QK + d->lane_qk] = sum;
+    }
+}
+
+// Partial products of the step's keys to local memory. Behind the barrier they are all there.
+inlined void multiply_keys(float4 q[ROWS][LANE_QUADS], int first, const decoder *d, const attention_buffers *in,
+                           const attention_args *a, int aligned)
+{
+#pragma unroll 1
+    for (int step = 0; step < LANES_QK; step += UNROLL) {
+        k_quad quads[UNROLL][LANE_QUADS];
+#pragma unroll
+        for (int u = 0; u < UNROLL; u++) {
+            const int j = (step + u) * KEYS_QK + d->key_qk;
+            load_k_lane(quads[u], in->k + k_row(d, first, j), d->lane_qk, LANES_QK, a->head_dim_qk, &d->k_scales,
+                        min(first + j, d->keys.end - 1), aligned);
+        }
+#pragma unroll
+        for (int u = 0; u < UNROLL; u++)
+            multiply_key(quads[u], q, (step + u) * KEYS_QK + d->key_qk, d);
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+}
+
+inlined float sum_of_lanes(const __local float *partial)
+{
+    float sum = 0.0f;
+#if LANES_QK % 4 == 0
+    float4 sums = (float4)(0.0f);
+#pragma unroll
+    for (int i = 0; i < LANES_QK; i += 4)
+        sums += *(const __local float4 *)(partial + i);
+    sum = (sums.x + sums.y) + (sums.z + sums.w);
+#else
+#pragma unroll
+    for (int i = 0; i < LANES_QK; i++)
+        sum += partial[i];
+#endif
+    return sum;
+}
+
+// From the product to the final score of one row and key: score.cl's order. class: of the step, as far as masks
+// go.
+inlined float finish_score(float score, int r, int key, int class, const decoder *d, const attention_buffers *in,
+                           const attention_args *a)
+{
+    const int query = query_of(d, r);
+    const key_range seen = keys_of_row(query, d->keys.end, d->seq.band_begin, d->seq.band_end);
+#if SCORE_FULL
+    const int head = head_of(d, r), j = min(key, d->keys.end - 1);
+    const mod_place place = make_mod_place(d->batch, head, d->seq.offset, in->user, a);
+    if (a->softcap > 0.0f)
+        score = cap_score(score, a->softcap);
+    if (has(a, FEATURE_BIAS)) {
+        const __global bias_t *bias = in->bias + head_base(&a->bias, d->batch, head) + query * a->bias.token;
+        const float head_scale = has(a, FEATURE_BIAS_HEAD_SCALE)
+                                     ? in->bias_head_scale[number_at(&a->bias_head_scale, d->batch, head)]
+                                     : 1.0f;
+        score = add_bias(score, LOAD1(BIAS_TYPE)(bias, j * a->bias_key), head_scale);
+    }
+    if (has(a, FEATURE_ALIBI))
+        score = add_alibi(score, (float)(query + d->seq.offset - j),
+                          in->alibi_slopes[number_at(&a->alibi_slopes, d->batch, head)]);
+    score = apply_score_mod(score, &place, query, j);
+    if (class != TILE_FULL) {
+        if (has(a, FEATURE_MASK) &&
+            in->mask[head_base(&a->mask, d->batch, head) + query * a->mask.token + j * a->mask_key] == 0)
+            score = -INFINITY;
+        if (a->tile_rows > 0 && tile_class(d->map_plane + (head - d->first_head) * a->tile_map.head, query, query,
+                                           j, j, a) == TILE_EMPTY)
+            score = -INFINITY;
+        if (!apply_mask_mod(&place, query, j))
+            score = -INFINITY;
+    }
+#endif
+    return key >= seen.begin && key < seen.end ? score : -INFINITY;
+}
+
+// The final scores of the work-item's key, settled; notes whether some row may see it.
+inlined void take_scores(float s[ROWS], int first, int class, const decoder *d, const attention_buffers *in,
+                         const attention_args *a)
+{
+    int seen = 0;
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        const float product = sum_of_lanes(d->memory.scratch + d->id * PARTIAL_PITCH + r * LANES_QK);
+        s[r] = finish_score(product, r, first + d->id, class, d, in, a);
+        seen |= s[r] != -INFINITY && r < d->num_rows; // NaN is seen
+        s[r] = settle_score(s[r]);
+    }
+    if (SCORE_FULL)
+        d->memory.seen[d->id] = seen;
+}
+
+// ---- Softmax ---------------------------------------------------------------------------------------------
+
+inlined void store_weights(const float s[ROWS], const float m[ROWS], float p[ROWS], const decoder *d)
+{
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        p[r] = WEIGHT(s[r] - m[r]);
+        d->memory.weights[d->id * ROWS + r] = p[r];
+    }
+}
+
+// Each row's largest score of the step: in parts, then the parts by every work-item.
+inlined void find_largest(float largest[ROWS], const float s[ROWS], const decoder *d)
+{
+    __local float *scores = d->memory.scratch, *parts = scores + ROWS * ITEMS;
+    barrier(CLK_LOCAL_MEM_FENCE); // partial products have been read
+#pragma unroll
+    for (int r = 0; r < ROWS; r++)
+        scores[r * ITEMS + d->id] = s[r];
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int i = d->id; i < ROWS * MAX_PARTS_PER_ROW; i += ITEMS) {
+        float part = SCORE_FORBIDDEN;
+        for (int j = 0; j < ITEMS / MAX_PARTS_PER_ROW; j++)
+            part = fmax(part, scores[i / MAX_PARTS_PER_ROW * ITEMS + j * MAX_PARTS_PER_ROW + i % MAX_PARTS_PER_ROW]);
+        parts[i] = part;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        largest[r] = SCORE_FORBIDDEN;
+        for (int i = 0; i < MAX_PARTS_PER_ROW; i++)
+            largest[r] = fmax(largest[r], parts[r * MAX_PARTS_PER_ROW + i]);
+    }
+}
+
+// P of the step to local memory, and to l what is this work-item's. Behind the barrier P is all there.
+inlined void soften(const float s[ROWS], float m[ROWS], float l[ROWS], float4 o[ROWS][LANE_QUADS], const decoder *d)
+{
+    float p[ROWS];
+    int outgrown = 0;
+#pragma unroll
+    for (int r = 0; r < ROWS; r++)
+        outgrown |= s[r] - m[r] > LAZY_LIMIT;
+    if (outgrown)
+        atomic_or(d->memory.outgrown, 1);
+    store_weights(s, m, p, d);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (*d->memory.outgrown) {
+        float largest[ROWS];
+        find_largest(largest, s, d);
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            largest[r] = fmax(largest[r], m[r]);
+            const float shrink = WEIGHT(m[r] - largest[r]);
+            m[r] = largest[r];
+            l[r] *= shrink;
+#pragma unroll
+            for (int i = 0; i < LANE_QUADS; i++)
+                o[r][i] *= shrink;
+        }
+        store_weights(s, m, p, d);
+        if (d->id == 0) // everybody has read it
+            *d->memory.outgrown = 0;
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
+#pragma unroll
+    for (int r = 0; r < ROWS; r++)
+        l[r] += p[r];
+}
+
+// ---- Values ----------------------------------------------------------------------------------------------
+
+// O += P V for the keys and columns that are this work-item's. has_holes: whether there may be keys that no row may
+// see, whose values must not be touched (0 * NaN is NaN).
+inlined void add_values(float4 o[ROWS][LANE_QUADS], int first, int has_holes, const decoder *d,
+                        const attention_buffers *in, const attention_args *a, int aligned)
+{
+#pragma unroll 1
+    for (int step = 0; step < LANES_V; step += UNROLL) {
+        v_quad quads[UNROLL][LANE_QUADS];
+#pragma unroll
+        for (int u = 0; u < UNROLL; u++) {
+            const int j = (step + u) * KEYS_V + d->key_v;
+            load_v_lane(quads[u], in->v + v_row(d, first, j), d->lane_v, LANES_V, a->head_dim_v, &d->v_scales,
+                        min(first + j, d->keys.end - 1), aligned);
+        }
+#pragma unroll
+        for (int u = 0; u < UNROLL; u++) {
+            const int j = (step + u) * KEYS_V + d->key_v;
+            const int is_read = !SCORE_FULL || !has_holes || d->memory.seen[j];
+#pragma unroll
+            for (int i = 0; i < LANE_QUADS; i++) {
+                const float4 v = UNPACK_QUAD(V_TYPE)(is_read ? quads[u][i] : (v_quad)(0));
+#pragma unroll
+                for (int r = 0; r < ROWS; r++)
+                    o[r][i] = fma((float4)(d->memory.weights[j * ROWS + r]), v, o[r][i]);
+            }
+        }
+    }
+}
+
+// ---- Results ---------------------------------------------------------------------------------------------
+
+// One row: to o and lse, or with several splits to the workspace. Neighbours take neighbouring columns.
+inlined void store_row(int r, float m, float sum, const decoder *d, const attention_buffers *in,
+                       const attention_args *a)
+{
+    const int query = query_of(d, r), head = head_of(d, r);
+    const int empty = sum == 0.0f; // no key was allowed
+    const float inverse = empty ? 0.0f : 1.0f / sum;
+    const int is_part = a->num_splits > 1;
+    const long place = part_place(d->batch, query, head, d->split, &d->seq, a);
+    __global float *part = part_o(in->workspace, place, a);
+    __global o_t *o = in->o + query_base(&a->o, d->batch, head, &d->seq) + query * a->o.token;
+    for (int c = d->id; c < a->head_dim_v; c += ITEMS) {
+        float value = 0.0f;
+        for (int j = 0; j < KEYS_V; j++)
+            value += d->memory.scratch[(j * ROWS + r) * HEAD_DIM_V + c];
+        value = empty ? 0.0f : value * inverse;
+        if (is_part)
+            part[c] = value;
+        else
+            STORE1(O_TYPE)(o, c, value);
+    }
+    if (d->id == 0 && is_part) {
+        part_state(in->workspace, place, a)[0] = m;
+        part_state(in->workspace, place, a)[1] = sum;
+    }
+    if (d->id == 0 && !is_part && has(a, FEATURE_LSE))
+        in->lse[query_base(&a->lse, d->batch, head, &d->seq) + query * a->lse.token] =
+            empty ? -INFINITY : (m * SCORE_TO_NATURAL + log(sum)) * a->lse_unit;
+}
+
+// The sum of what all work-items have, to every one of them.
+inlined float sum_of_items(float x, const decoder *d)
+{
+    __local float *numbers = d->memory.scratch;
+    float sum = 0.0f;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    numbers[d->id] = x;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int i = 0; i < ITEMS; i++)
+        sum += numbers[i];
+    return sum;
+}
+
+inlined void store_results(const float m[ROWS], float l[ROWS], float4 o[ROWS][LANE_QUADS], const decoder *d,
+                           const attention_buffers *in, const attention_args *a)
+{
+#pragma unroll
+    for (int r = 0; r < ROWS; r++)
+        l[r] = sum_of_items(l[r], d);
+    barrier(CLK_LOCAL_MEM_FENCE);
+#pragma unroll
+    for (int r = 0; r < ROWS; r++)
+#pragma unroll
+        for (int i = 0; i < LANE_QUADS; i++)
+            *(__local float4 *)(d->memory.scratch + (d->key_v * ROWS + r) * HEAD_DIM_V +
+                                4 * (d->lane_v + i * LANES_V)) = o[r][i];
+    barrier(CLK_LOCAL_MEM_FENCE);
+#pragma unroll
+    for (int r = 0; r < ROWS; r++)
+        if (r < d->num_rows)
+            store_row(r, m[r], l[r], d, in, a);
+}
+
+// ---- The whole -------------------------------------------------------------------------------------------
+
+// A sink takes part in the first split alone; of the sums it is work-item 0's.
+inlined void begin_rows(float m[ROWS], float l[ROWS], float4 o[ROWS][LANE_QUADS], const decoder *d,
+                        const attention_buffers *in, const attention_args *a)
+{
+    const row_start none = {SCORE_FLOOR, 0.0f};
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        const row_start start =
+            d->split == 0 && d->num_rows > 0 ? start_of_rows(d->batch, head_of(d, r), in->sinks, a) : none;
+        m[r] = start.max;
+        l[r] = d->id == 0 ? start.sum : 0.0f;
+#pragma unroll
+        for (int i = 0; i < LANE_QUADS; i++)
+            o[r][i] = (float4)(0.0f);
+    }
+    if (d->id == 0)
+        *d->memory.outgrown = 0;
+}
+
+// The class of the step's keys as far as the map tells; without one, what forbids keys leaves none full.
+inlined int class_of_step(int first, const decoder *d, const attention_args *a)
+{
+    int class = class_without_map(a);
+    if (!SCORE_FULL || a->map_width == 0)
+        return class;
+    int empty = 1, full = 1;
+    for (int h = 0; h < (a->tile_map.head != 0 ? d->group : 1); h++) {
+        const int of_head =
+            tile_class(d->map_plane + h * a->tile_map.head, query_of(d, 0), query_of(d, ROWS - 1), first,
+                       min(first + ITEMS, d->keys.end) - 1, a);
+        empty &= of_head == TILE_EMPTY;
+        full &= of_head == TILE_FULL;
+    }
+    return empty ? TILE_EMPTY : full ? class : TILE_PARTIAL;
+}
+
+inlined void decode(const attention_buffers *in, const attention_args *a, const decode_memory *memory,
+                    const int aligned)
+{
+    const work_place place = place_of_group((int)get_group_id(1) + a->first_group, in, a);
+    const decoder decoder_ = make_decoder(in, a, memory, &place);
+    const decoder *d = &decoder_;
+    float m[ROWS], l[ROWS];
+    float4 o[ROWS][LANE_QUADS], q[ROWS][LANE_QUADS];
+    begin_rows(m, l, o, d, in, a);
+    if (d->keys.begin < d->keys.end)
+        load_q(q, d, in, a);
+
+    // for each ITEMS of the split's keys:
+    //     S = Q K^T, forbidden ones -inf
+    //     P = exp(S - m); if some score outgrew m: m = row maximum, rescale l and O, P again
+    //     l += P;  O += P V
+    // write O / l and ln(sum exp) = m + ln l
+    look_up_rows(d, d->keys.begin);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int first = d->keys.begin; first < d->keys.end; first += ITEMS) {
+        const int class = class_of_step(first, d, a);
+        if (class != TILE_EMPTY) {
+            float s[ROWS];
+            multiply_keys(q, first, d, in, a, aligned);
+            take_scores(s, first, class, d, in, a);
+            soften(s, m, l, o, d);
+            add_values(o, first, class != TILE_FULL, d, in, a, aligned);
+        }
+#if PAGE_SIZE > 0
+        barrier(CLK_LOCAL_MEM_FENCE); // this step's rows have been used
+        look_up_rows(d, first + ITEMS);
+        barrier(CLK_LOCAL_MEM_FENCE);
+#endif
+    }
+    store_results(m, l, o, d, in, a);
+    barrier(CLK_LOCAL_MEM_FENCE); // as at the end of portable.cl
+}
+
+#define KERNEL(name, aligned)                                                                              \
+    __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void name(ATTENTION_BUFFERS,               \
+                                                                          attention_args args)             \
+    {                                                                                                      \
+        __local float4 scratch[(SCRATCH_FLOATS + 3) / 4];                                                  \
+        __local float weights[ITEMS * ROWS];                                                               \
+        __local int seen[SCORE_FULL ? ITEMS : 1];                                                          \
+        __local int outgrown;                                                                              \
+        __local long k_rows[PAGE_SIZE > 0 ? ITEMS : 1], v_rows[PAGE_SIZE > 0 ? ITEMS : 1];                 \
+        const decode_memory memory = {(__local float *)scratch, weights, seen, &outgrown, k_rows, v_rows}; \
+        const attention_buffers buffers = GATHERED_BUFFERS;                                                \
+        if ((int)get_group_id(1) < args.num_groups)                                                        \
+            decode(&buffers, &args, &memory, aligned);                                                     \
+    }
+
+KERNEL(decode_any, 0)
+KERNEL(decode_aligned, 1)
