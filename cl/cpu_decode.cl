@@ -361,7 +361,7 @@ typedef struct code_scales {
 
 #define HAS_M(type) ((type) == TYPE_Q4_1 || (type) == TYPE_Q5_1)
 
-#define PLAIN_LOADS(name, unit, type)                                                                     \
+#define PLAIN_LOADS(name, type)                                                                           \
     INLINE void load_##name##_scales(code_scales *scales, const key_block *block, const decode_place *at) \
     {                                                                                                     \
     }                                                                                                     \
@@ -372,7 +372,7 @@ typedef struct code_scales {
     }
 
 // A block begins with d, then comes m where there is one.
-#define BLOCK_LOADS(name, unit, type, dims)                                                               \
+#define BLOCK_LOADS(name, type, dims)                                                                     \
     INLINE void load_##name##_scales(code_scales *scales, const key_block *block, const decode_place *at) \
     {                                                                                                     \
         ushort d[BLOCK_K * (dims) / BLOCK_ELEMENTS], m[BLOCK_K * (dims) / BLOCK_ELEMENTS];                \
@@ -403,14 +403,14 @@ typedef struct code_scales {
 
 #if CAN_BE_DIRECT
 #if IS_BLOCK(K_TYPE)
-BLOCK_LOADS(k, k_t, K_TYPE, HEAD_DIM_QK)
+BLOCK_LOADS(k, K_TYPE, HEAD_DIM_QK)
 #else
-PLAIN_LOADS(k, k_t, K_TYPE)
+PLAIN_LOADS(k, K_TYPE)
 #endif
 #if IS_BLOCK(V_TYPE)
-BLOCK_LOADS(v, v_t, V_TYPE, HEAD_DIM_V)
+BLOCK_LOADS(v, V_TYPE, HEAD_DIM_V)
 #else
-PLAIN_LOADS(v, v_t, V_TYPE)
+PLAIN_LOADS(v, V_TYPE)
 #endif
 #endif
 
@@ -697,36 +697,42 @@ INLINE int is_direct(const decode_rows *rows, int columns, int step)
     return CAN_BE_DIRECT && rows->count <= LARGEST_GROUP && columns % step == 0;
 }
 
-INLINE void score_block(decode_rows *rows, float *scratch, code_scales *scales, const key_block *block, const decode_place *at)
+INLINE void score_block(decode_rows *rows, float *scratch, code_scales *scales, const key_block *block,
+                        const decode_place *at)
 {
     const int columns = at->a->head_dim_qk;
+#if CAN_BE_DIRECT
     if (is_direct(rows, columns, VECTOR_WIDTH)) {
         load_k_scales(scales, block, at);
 #define SCORE(n) score_group(rows->scores, rows->q, n, 0, scales, block, columns, at)
         FOR_GROUP(rows->count, SCORE);
 #undef SCORE
-    } else {
-        pack_k(scratch, at->in->k, &at->k, block, columns, V_IN_K ? VALUE_COLUMNS : VECTOR_WIDTH);
-        for (int r = 0; r < rows->count; r += LARGEST_GROUP)
-            score_group(rows->scores + r, rows->q + r, LARGEST_GROUP, scratch, scales, block, columns, at);
+        return;
     }
+#endif
+    pack_k(scratch, at->in->k, &at->k, block, columns, V_IN_K ? VALUE_COLUMNS : VECTOR_WIDTH);
+    for (int r = 0; r < rows->count; r += LARGEST_GROUP)
+        score_group(rows->scores + r, rows->q + r, LARGEST_GROUP, scratch, scales, block, columns, at);
 }
 
-INLINE void add_block(decode_rows *rows, float *scratch, code_scales *scales, const key_block *block, const decode_place *at)
+INLINE void add_block(decode_rows *rows, float *scratch, code_scales *scales, const key_block *block,
+                      const decode_place *at)
 {
     const int columns = at->a->head_dim_v;
+#if CAN_BE_DIRECT
     if (is_direct(rows, columns, VALUE_COLUMNS)) {
         load_v_scales(scales, block, at);
 #define ADD_VALUES(n) add_group(rows->o, rows->scores, rows->rescale, n, 0, scales, block, columns, at)
         FOR_GROUP(rows->count, ADD_VALUES);
 #undef ADD_VALUES
-    } else {
-        if (!V_IN_K || is_direct(rows, at->a->head_dim_qk, VECTOR_WIDTH)) // otherwise scratch holds K
-            pack_v(scratch, at->in->v, &at->v, block, columns, VALUE_COLUMNS);
-        for (int r = 0; r < rows->count; r += LARGEST_GROUP)
-            add_group(rows->o + r, rows->scores + r, rows->rescale + r, LARGEST_GROUP, scratch, scales, block,
-                      columns, at);
+        return;
     }
+#endif
+    if (!V_IN_K || is_direct(rows, at->a->head_dim_qk, VECTOR_WIDTH)) // otherwise scratch holds K
+        pack_v(scratch, at->in->v, &at->v, block, columns, VALUE_COLUMNS);
+    for (int r = 0; r < rows->count; r += LARGEST_GROUP)
+        add_group(rows->o + r, rows->scores + r, rows->rescale + r, LARGEST_GROUP, scratch, scales, block,
+                  columns, at);
 }
 
 // A function of its own, not inlined: PoCL (3.1, seen 2026-11-29) compiles a kernel three times.
