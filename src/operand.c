@@ -146,6 +146,35 @@ clattn_status clattn__check_operand(clattn__operand *x, const char *where, const
     return check_reach(x, where, context);
 }
 
+/* Bytes from the first to the last one within a period: axes that step by whole periods do not count. */
+static uint64_t span_within(const clattn__operand *x, uint64_t period)
+{
+    uint64_t span = x->element;
+    for (int axis = 0; axis < 4; axis++) {
+        const uint64_t step = (uint64_t)x->tensor->stride[axis] * x->element;
+        if (x->size[axis] > 1 && step % period != 0)
+            span += (uint64_t)(x->size[axis] - 1) * step;
+    }
+    return span;
+}
+
+/* Whether two tensors take turns, as K and V of a page or of a token do: some stride of `x` is a period in
+ * which each has a part of its own. */
+static int take_turns(const clattn__operand *x, const clattn__operand *y)
+{
+    const uint64_t first = address_of(x->tensor) + x->begin, second = address_of(y->tensor) + y->begin;
+    for (int axis = 0; axis < 4; axis++) {
+        const uint64_t period = (uint64_t)x->tensor->stride[axis] * x->element;
+        if (x->size[axis] <= 1 || period == 0)
+            continue;
+        const uint64_t later =
+            second >= first ? (second - first) % period : (period - (first - second) % period) % period;
+        if (span_within(x, period) <= later && later + span_within(y, period) <= period)
+            return 1;
+    }
+    return 0;
+}
+
 /* Bytes of one buffer, or addresses. */
 static int overlap(const clattn__operand *x, const clattn__operand *y)
 {
@@ -154,7 +183,7 @@ static int overlap(const clattn__operand *x, const clattn__operand *y)
         (!is_pointer(a) && a->handle != b->handle) || x->begin == x->end || y->begin == y->end)
         return 0;
     return address_of(a) + x->begin < address_of(b) + y->end &&
-           address_of(b) + y->begin < address_of(a) + x->end;
+           address_of(b) + y->begin < address_of(a) + x->end && !take_turns(x, y) && !take_turns(y, x);
 }
 
 clattn_status clattn__check_overlap(const clattn__operand *operands, int count, const char *where,
