@@ -146,44 +146,67 @@ clattn_status clattn__check_operand(clattn__operand *x, const char *where, const
     return check_reach(x, where, context);
 }
 
-/* Bytes from the first to the last one within a period: axes that step by whole periods do not count. */
-static uint64_t span_within(const clattn__operand *x, uint64_t period)
+/* Bytes from the first to behind the last one of the axes that are left. */
+static uint64_t bytes_of_axes(const clattn__operand *x, const int left[4])
 {
-    uint64_t span = x->element;
-    for (int axis = 0; axis < 4; axis++) {
-        const uint64_t step = (uint64_t)x->tensor->stride[axis] * x->element;
-        if (x->size[axis] > 1 && step % period != 0)
-            span += (uint64_t)(x->size[axis] - 1) * step;
-    }
-    return span;
+    uint64_t last = 0;
+    for (int axis = 0; axis < 4; axis++)
+        if (left[axis])
+            last += (uint64_t)(x->size[axis] - 1) * (uint64_t)x->tensor->stride[axis];
+    return (last + 1) * x->element;
 }
 
-/* Whether two tensors take turns, as K and V of a page or of a token do: some stride of `x` is a period in
- * which each has a part of its own. */
-static int take_turns(const clattn__operand *x, const clattn__operand *y)
+static uint64_t step_of_axis(const clattn__operand *x, int axis)
 {
-    const uint64_t first = address_of(x->tensor) + x->begin, second = address_of(y->tensor) + y->begin;
-    for (int axis = 0; axis < 4; axis++) {
-        const uint64_t period = (uint64_t)x->tensor->stride[axis] * x->element;
-        if (x->size[axis] <= 1 || period == 0)
-            continue;
-        const uint64_t later =
-            second >= first ? (second - first) % period : (period - (first - second) % period) % period;
-        if (span_within(x, period) <= later && later + span_within(y, period) <= period)
+    return x->size[axis] > 1 ? (uint64_t)x->tensor->stride[axis] * x->element : 0;
+}
+
+/* Whether tensors whose ranges overlap have no byte in common, as K and V side by side in each page, or q, k
+ * and v of one projection: if along the axis of the largest stride both take the same steps, and one step
+ * leads past what both have of the other axes, then it is enough that they are apart in those. */
+static int are_interleaved(const clattn__operand *x, const clattn__operand *y, uint64_t x_begin,
+                           uint64_t y_begin)
+{
+    int left[4] = {1, 1, 1, 1};
+    for (;;) {
+        const uint64_t x_end = x_begin + bytes_of_axes(x, left), y_end = y_begin + bytes_of_axes(y, left);
+        const uint64_t begin = x_begin < y_begin ? x_begin : y_begin;
+        uint64_t step = 0;
+        int next = -1;
+        if (x_end <= y_begin || y_end <= x_begin)
             return 1;
+        for (int axis = 0; axis < 4; axis++) {
+            const uint64_t a = step_of_axis(x, axis), b = step_of_axis(y, axis);
+            if (left[axis] && (a > step || b > step)) {
+                step = a > b ? a : b;
+                next = axis;
+            }
+        }
+        if (next < 0 || (x->size[next] > 1 && step_of_axis(x, next) != step) ||
+            (y->size[next] > 1 && step_of_axis(y, next) != step))
+            return 0;
+        left[next] = 0;
+        const uint64_t x_rest = x_begin + bytes_of_axes(x, left), y_rest = y_begin + bytes_of_axes(y, left);
+        if ((x_rest > y_rest ? x_rest : y_rest) - begin > step)
+            return 0;
     }
-    return 0;
 }
 
 /* Bytes of one buffer, or addresses. */
 static int overlap(const clattn__operand *x, const clattn__operand *y)
 {
+    static const int all[4] = {1, 1, 1, 1};
     const clattn_tensor *a = x->tensor, *b = y->tensor;
     if (a->handle == NULL || b->handle == NULL || is_pointer(a) != is_pointer(b) ||
         (!is_pointer(a) && a->handle != b->handle) || x->begin == x->end || y->begin == y->end)
         return 0;
-    return address_of(a) + x->begin < address_of(b) + y->end &&
-           address_of(b) + y->begin < address_of(a) + x->end && !take_turns(x, y) && !take_turns(y, x);
+    const uint64_t x_begin = address_of(a) + x->begin, y_begin = address_of(b) + y->begin;
+    if (x_begin >= address_of(b) + y->end || y_begin >= address_of(a) + x->end)
+        return 0;
+    /* Ranges that someone has widened say more than the strides. */
+    const int as_strides_say =
+        x->end - x->begin == bytes_of_axes(x, all) && y->end - y->begin == bytes_of_axes(y, all);
+    return !as_strides_say || !are_interleaved(x, y, x_begin, y_begin);
 }
 
 clattn_status clattn__check_overlap(const clattn__operand *operands, int count, const char *where,

@@ -401,6 +401,21 @@ static void fill_common_scales(serving_data *data, int tensor, scale_granularity
             view_store(view, b, h, 0, 0, (float)random_between(random, 20, 60) / 1000);
 }
 
+/* F8 takes the scales of new tokens as they are. */
+static void fill_scales_of_new_keys(serving_data *data, int tensor, int32_t dtype,
+                                    scale_granularity granularity)
+{
+    const tensor_view *view = &data->view[tensor];
+    if (granularity != SCALE_OF_TOKEN || dtype == CLATTN_DTYPE_I8)
+        return;
+    for (int64_t b = 0; b < data->spec.call.batch; b++)
+        for (int64_t j = serving_settled_keys(data, b); j < serving_sequence(data, b).kv_len; j++)
+            for (int64_t h = 0; h < view->size[1]; h++) {
+                const stored_row row = serving_key_row(data, b, j);
+                view_store(view, row.b, h, row.i, 0, 0.03f);
+            }
+}
+
 static void fill_rows(serving_data *data)
 {
     const call_spec *call = &data->spec.call;
@@ -440,6 +455,10 @@ void serving_create(serving_data *out, const serving_spec *spec)
     fill_common_scales(out, STORED_K_SCALE, spec->scale_k, &random);
     fill_common_scales(out, STORED_V_SCALE, spec->scale_v, &random);
     fill_rows(out);
+    if (spec->append.takes_part) {
+        fill_scales_of_new_keys(out, STORED_K_SCALE, spec->dtype_k, spec->scale_k);
+        fill_scales_of_new_keys(out, STORED_V_SCALE, spec->dtype_v, spec->scale_v);
+    }
 }
 
 void serving_destroy(serving_data *data)

@@ -71,17 +71,17 @@ typedef struct refusal {
 } refusal;
 
 #define FIELD(name) offsetof(clattn_plan_desc, name)
-#define DTYPES "expected CLATTN_DTYPE_F32 (1), F16 (2) or BF16 (3)"
+#define DTYPES "expected one of CLATTN_DTYPE_*"
 
 static const refusal refusals[] = {
-    {FIELD(phase), 1, "phase = 1|expected CLATTN_PHASE_PREFILL (0)", 0},
+    {FIELD(phase), 3, "phase = 3|expected 0 to 2", 0},
     {FIELD(phase), -1, "phase = -1", 0},
     {FIELD(dtype_q), 4, "dtype_q = 4|" DTYPES, 0},
     {FIELD(dtype_q), -1, "dtype_q = -1|" DTYPES, 0},
     {FIELD(dtype_k), 4, "dtype_k = 4|" DTYPES, 0},
     {FIELD(dtype_v), INT32_MAX, "dtype_v = 2147483647|" DTYPES, 0},
     {FIELD(dtype_o), INT32_MIN, "dtype_o = -2147483648|" DTYPES, 0},
-    {FIELD(dtype_bias), 9, "dtype_bias = 9|" DTYPES, 0},
+    {FIELD(dtype_bias), 9, "dtype_bias = 9 (q4_0)|expected CLATTN_DTYPE_F32 (1), F16 (2) or BF16 (3)", 0},
     {FIELD(heads_q), 0, "heads_q = 0|expected 1 to", 0},
     {FIELD(heads_q), -2, "heads_q = -2|expected 1 to", 0},
     {FIELD(heads_q), INT32_MAX, "heads_q = 2147483647|expected 1 to", 0},
@@ -92,7 +92,7 @@ static const refusal refusals[] = {
     {FIELD(head_dim_qk), 577, "head_dim_qk = 577|expected 1 to 576", 0},
     {FIELD(head_dim_v), -1, "head_dim_v = -1|expected 1 to 576", 0},
     {FIELD(head_dim_v), 577, "head_dim_v = 577|expected 1 to 576", 0},
-    {FIELD(features), 0x4000, "features = 0x4000|0x4000|not offered", CLATTN_UNSUPPORTED},
+    {FIELD(features), 0x1000000, "features = 0x1000000|0x1000000|not offered", CLATTN_UNSUPPORTED},
     {FIELD(features), CLATTN_FEATURE_BIAS_HEAD_SCALE, "BIAS_HEAD_SCALE|expected CLATTN_FEATURE_BIAS", 0},
     {FIELD(features), CLATTN_FEATURE_LSE_BASE_2, "LSE_BASE_2|expected CLATTN_FEATURE_LSE", 0},
     {FIELD(features), CLATTN_FEATURE_Q_OFFSETS, "Q_OFFSETS|expected position_mode = CLATTN_POSITION_EXPLICIT",
@@ -153,7 +153,7 @@ static void test_struct_size(void **state)
     newer.known.struct_size = sizeof newer;
     assert_int_equal(clattn_plan_supported(context, &newer.known, NULL, 0), CLATTN_SUCCESS);
     newer.tail[7] = 1;
-    expect_no_plan(&newer.known, CLATTN_UNSUPPORTED, "clattn_plan_|desc|newer header (88 bytes");
+    expect_no_plan(&newer.known, CLATTN_UNSUPPORTED, "clattn_plan_|desc|newer header (112 bytes");
 }
 
 /* The cpu path on a device that is no CPU. */
@@ -274,6 +274,8 @@ static void test_supported_agrees_with_create(void **state)
         desc.features = i % 67 | (i % 19 << 7);
         desc.position_mode = (int32_t)(i / 17 % 4);
         desc.path = (int32_t)(i / 5 % 4);
+        desc.phase = (int32_t)(i / 23 % 4);
+        desc.splits = i % 31 == 0 ? 300 : (int32_t)(i / 29 % 3);
         const clattn_status supported = clattn_plan_supported(context, &desc, NULL, 0);
         const clattn_status created = clattn_plan_create(&plan, context, &desc);
         assert_null(plan);
