@@ -278,7 +278,9 @@ static int poison(const attention_case *c)
     for (int n = 0; n < 4; n++) {
         const case_tensor *t = &c->tensor[tensors[n]];
         unsigned char *values = values_of(c, tensors[n]);
-        if (!values || (t->value_stride[2] == 0 && n >= 2)) /* one scale for many rows */
+        const int read_by_append = case_appends(c) && c->tensor[tensors[n & 1]].dtype != CLATTN_DTYPE_I8;
+        if (!values ||
+            (n >= 2 && (t->value_stride[2] == 0 || read_by_append))) /* or one scale for many rows */
             continue;
         for (int64_t r = 0; r < k->dim[0] * k->dim[1] * k->dim[2]; r++) {
             const int64_t batch = r / k->dim[2] / k->dim[1], h = r / k->dim[2] % k->dim[1],

@@ -18,13 +18,15 @@
 #include <string.h>
 #include <time.h>
 
-enum { CHECK_QUICK = OPTION_COMMAND, CHECK_SEED, CHECK_CASES };
+enum { CHECK_QUICK = OPTION_COMMAND, CHECK_SEED, CHECK_CASES, CHECK_VARIANTS };
 
 static const option_row check_rows[] = {
     {CHECK_QUICK, "quick", 0, ARGUMENT_NONE, NULL,
      "a few programs only (on CPUs, portable with small tiles)"},
     {OPTION_PATH, "path", 0, ARGUMENT_REQUIRED, "NAME", "only this path: portable or cpu"},
     {OPTION_PHASE, "phase", 0, ARGUMENT_REQUIRED, "NAME", "only these kernels: prefill or decode"},
+    {CHECK_VARIANTS, "variants", 0, ARGUMENT_REQUIRED, "NAME",
+     "only these groups: lean, full, mods, sequences or pages"},
     {CHECK_SEED, "seed", 0, ARGUMENT_REQUIRED, "N", "repeats the random inputs of an earlier check"},
     {CHECK_CASES, "save-cases", 0, ARGUMENT_REQUIRED, "DIR", "where failing cases go; default: here"},
     {OPTION_JSON, "json", 0, ARGUMENT_NONE, NULL, "print the result as JSON"},
@@ -50,6 +52,7 @@ typedef struct check_state {
     uint64_t local_bytes; /* its limit, 0: none; so that a saved case has it too */
     int32_t path;         /* CLATTN_PATH_AUTO: all */
     int32_t phase;        /* CLATTN_PHASE_BOTH: all */
+    int variants;         /* CHECK_* of groups; -1: all */
     int quick;
     int json;
     int64_t seed;
@@ -57,6 +60,18 @@ typedef struct check_state {
     int cases, failed, saved;
     cJSON *groups, *failures; /* with --json */
 } check_state;
+
+static const char *const variant_names[] = {"lean", "full", "mods", "sequences", "pages"}; /* as CHECK_* */
+
+static int apply_variants(check_state *s, const char *value)
+{
+    for (int i = CHECK_LEAN; i <= CHECK_PAGES; i++)
+        if (strcmp(variant_names[i], value) == 0) {
+            s->variants = i;
+            return CLI_OK;
+        }
+    return cli_fail(CLI_USAGE, "--variants '%.60s': expected lean, full, mods, sequences or pages", value);
+}
 
 static int apply(void *user, int id, const char *name, const char *value)
 {
@@ -76,6 +91,8 @@ static int apply(void *user, int id, const char *name, const char *value)
     }
     case OPTION_PATH:
         return option_path(name, value, &s->path);
+    case CHECK_VARIANTS:
+        return apply_variants(s, value);
     case OPTION_PHASE:
         return option_phase(name, value, &s->phase);
     default:
@@ -168,12 +185,6 @@ static void group_types(const check_group *group, char *out, size_t capacity)
                    dtype_name(t[3]));
 }
 
-static const char *scores_of(const check_group *group)
-{
-    static const char *const names[] = {"lean", "full", "mods", "sequences", "pages"}; /* as CHECK_* */
-    return names[group->variants];
-}
-
 static const char *phase_of(const check_group *group)
 {
     return group->phase == CLATTN_PHASE_DECODE ? "decode" : "prefill";
@@ -193,7 +204,7 @@ static void report_group(const check_state *s, const check_group *group, int32_t
         cJSON_AddStringToObject(entry, "phase", phase_of(group));
         cJSON_AddStringToObject(entry, "dtype", types);
         cJSON_AddStringToObject(entry, "head_dim", dims);
-        cJSON_AddStringToObject(entry, "scores", scores_of(group));
+        cJSON_AddStringToObject(entry, "scores", variant_names[group->variants]);
         cJSON_AddNumberToObject(entry, "cases", r->cases);
         cJSON_AddNumberToObject(entry, "failed", r->failed);
         cJSON_AddNumberToObject(entry, "worst", r->share);
@@ -201,7 +212,7 @@ static void report_group(const check_state *s, const check_group *group, int32_t
         return;
     }
     printf("%-9s %-8s %-17s %8s   %-9s %6d %7d   %7.2f   %7.2f\n", path_name(path), phase_of(group), types,
-           dims, scores_of(group), r->cases, r->failed, r->share, r->seconds);
+           dims, variant_names[group->variants], r->cases, r->failed, r->share, r->seconds);
     fflush(stdout);
 }
 
@@ -256,13 +267,17 @@ static int path_applies(check_state *s, int32_t path)
     return clattn_plan_supported(s->device.clattn, &desc, NULL, 0) == CLATTN_SUCCESS;
 }
 
+static int is_wanted(const check_state *s, const check_group *group)
+{
+    return (s->phase == CLATTN_PHASE_BOTH || s->phase == group->phase) &&
+           (s->variants < 0 || s->variants == group->variants) &&
+           (!s->quick || group->quick == QUICK || (group->quick == QUICK_MEANT && s->used != &s->small));
+}
+
 static int run_path(check_state *s, int32_t path)
 {
     for (int g = 0; g < num_check_groups; g++) {
-        const int quick = check_groups[g].quick;
-        if (s->phase != CLATTN_PHASE_BOTH && s->phase != check_groups[g].phase)
-            continue;
-        if (s->quick && (!quick || (quick == QUICK_MEANT && s->used == &s->small)))
+        if (!is_wanted(s, &check_groups[g]))
             continue;
         const int status = run_group(s, &check_groups[g], path);
         if (status != CLI_OK)
@@ -358,6 +373,7 @@ int cmd_check(int argc, char **argv)
     int operands;
     s.directory = ".";
     s.phase = CLATTN_PHASE_BOTH;
+    s.variants = -1;
     int status = options_parse(&set, &common, argc, argv, &operands);
     if (status != CLI_OK)
         return status;

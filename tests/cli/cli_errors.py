@@ -102,6 +102,7 @@ def usage(folder):
     expect(2, ["--kv-dtype"], "source", "--kv-dtype", "q9_0")
     expect(2, ["--seed"], "check", "--seed", "-1")
     expect(2, ["--phase"], "check", "--phase", "x")
+    expect(2, ["--variants"], "check", "--variants", "x")
     if os.path.exists(out):
         fail("a refused run left a file")
 
