@@ -43,8 +43,11 @@ typedef struct append_buffers {
 #define WORD_BAD_LENGTH 1
 #define WORD_DROPPED 2
 
+#define FINDS_SCALES ((K_TYPE == TYPE_I8) | (V_TYPE == TYPE_I8))
+
 DEFINE_STORE_ROW(store_k, K_TYPE)
 DEFINE_STORE_ROW(store_v, V_TYPE)
+DEFINE_STORE_ROW(store_row_q, Q_TYPE)
 
 static inline int takes(const append_args *a, int feature) { return (a->features & feature) != 0; }
 
@@ -116,40 +119,30 @@ typedef struct new_token {
     int position; // for RoPE
     int plane; // of the cache: the entry, or a page; -1: there is no place for the token
     int place; // within the plane
+    int is_bad_page; // why there is no place
+    int is_dropped; // likewise; a token that its slot leaves out is not
 } new_token;
 
-// Where the token goes; is_first: of the token's work-groups the one that notes what is wrong.
-static inline void find_place(new_token *token, long natural, int is_first, const append_buffers *in,
-                              const append_args *a)
+// Where the token goes: `natural`, or where its slot says.
+static inline void find_place(new_token *token, long natural, const append_buffers *in, const append_args *a)
 {
     const int mapped = takes(a, FEATURE_SLOT_MAPPING), paged = takes(a, FEATURE_BLOCK_TABLE);
     const long place =
         mapped ? in->slot_mapping[number_at(&a->slot_mapping, token->batch, token->row)] : natural;
-    token->plane = -1;
-    if (place < 0)
-        return;
-    if (!(mapped && paged) && place >= a->kv_len) {
-        if (is_first)
-            note(WORD_DROPPED, token->batch, in, a);
-        return;
-    }
-    const int page = paged ? (int)place / a->page_size : 0;
+    const int is_inside = place >= 0 && ((mapped && paged) || place < a->kv_len);
+    const int page = is_inside && paged ? (int)place / a->page_size : 0;
+    int plane = token->batch;
+    if (paged)
+        plane = mapped || !is_inside ? page
+                                     : in->block_table[a->block_table + token->batch * a->block_table_batch + page];
+    token->is_bad_page = is_inside && paged && (plane < 0 || plane >= a->num_pages);
+    token->is_dropped = token->is_bad_page || (!is_inside && place >= 0);
+    token->plane = is_inside && !token->is_bad_page ? plane : -1;
     token->place = (int)place - page * a->page_size;
-    token->plane = !paged   ? token->batch
-                   : mapped ? page
-                            : in->block_table[a->block_table + token->batch * a->block_table_batch + page];
-    if (paged && (token->plane < 0 || token->plane >= a->num_pages)) {
-        token->plane = -1;
-        if (is_first) {
-            note(WORD_BAD_PAGE, token->batch, in, a);
-            note(WORD_DROPPED, token->batch, in, a);
-        }
-    }
 }
 
 // Token `row` of all; 0: it is none of any entry's.
-static inline int find_token(new_token *token, int row, int is_first, const append_buffers *in,
-                             const append_args *a)
+static inline int find_token(new_token *token, int row, const append_buffers *in, const append_args *a)
 {
     const int packed = takes(a, FEATURE_CU_SEQLENS_Q);
     token->batch = packed ? batch_of_packed_token(row, in, a) : row / a->new_len;
@@ -161,8 +154,16 @@ static inline int find_token(new_token *token, int row, int is_first, const appe
     const long natural = (long)entry.kv_len + number;
     token->position = a->has_positions ? in->positions[number_at(&a->positions, token->batch, token->row)]
                                        : (int)min(natural, (long)INT_MAX);
-    find_place(token, natural, is_first, in, a);
+    find_place(token, natural, in, a);
     return 1;
+}
+
+static inline void note_token(const new_token *token, const append_buffers *in, const append_args *a)
+{
+    if (token->is_bad_page)
+        note(WORD_BAD_PAGE, token->batch, in, a);
+    if (token->is_dropped)
+        note(WORD_DROPPED, token->batch, in, a);
 }
 
 // ---- Rows -------------------------------------------------------------------------------------------------
@@ -179,18 +180,34 @@ static inline float2 turn_of_pair(int c, int position, const append_buffers *in,
     return (float2)(cos(angle), sin(angle));
 }
 
-static inline void rotate_row(__local float *row, int position, int id, const append_buffers *in,
-                              const append_args *a)
+// Element c after RoPE: a pair is turned by both of its columns, each for itself.
+static inline float rotated_element(const __global q_t *source, int c, int columns, int position,
+                                    const append_buffers *in, const append_args *a)
 {
-    const int pairs = a->rotary_dim / 2;
-    for (int c = id; c < pairs; c += ROW_ITEMS) {
-        const int first = a->rope == ROPE_NEOX ? c : 2 * c, second = a->rope == ROPE_NEOX ? c + pairs : 2 * c + 1;
-        const float2 turn = turn_of_pair(c, position, in, a);
-        const float x = row[first], y = row[second];
-        row[first] = x * turn.x - y * turn.y;
-        row[second] = y * turn.x + x * turn.y;
-    }
+    const int pairs = a->rotary_dim / 2, is_neox = a->rope == ROPE_NEOX;
+    const int is_rotated = c < a->rotary_dim, own = is_rotated ? c : 0;
+    const int is_second = is_neox ? own >= pairs : own % 2;
+    const int distance = is_neox ? pairs : 1;
+    const int pair = is_neox ? own - (is_second ? pairs : 0) : own / 2;
+    const float2 turn = turn_of_pair(pair, position, in, a);
+    const float x = element_of_row(source, c, columns);
+    const float other = LOAD1(Q_TYPE)(source, is_second ? own - distance : own + distance);
+    const float rotated = x * turn.x + (is_second ? other : -other) * turn.y;
+    return is_rotated ? rotated : x;
+}
+
+static inline void load_row(__local float *row, const __global q_t *source, int columns, int rotates,
+                            int position, int id, const append_buffers *in, const append_args *a)
+{
+    FOR_STEPS_OF_ROW(first, columns, ROW_ITEMS)
+        row[first + id] = rotates ? rotated_element(source, first + id, columns, position, in, a)
+                                  : element_of_row(source, first + id, columns);
     barrier(CLK_LOCAL_MEM_FENCE);
+}
+
+static inline long new_base(const tensor_address *t, const new_token *token, int head)
+{
+    return head_base(t, token->batch, head) + token->row * t->token;
 }
 
 static inline long cache_base(const tensor_address *t, const new_token *token, int head)
@@ -198,67 +215,67 @@ static inline long cache_base(const tensor_address *t, const new_token *token, i
     return head_base(t, token->plane, head) + token->place * t->token;
 }
 
-static inline void append_k(const new_token *token, int head, int id, const row_memory *memory,
+static inline void append_k(const new_token *token, int head, const __local float *row, float largest, int id,
                             const append_buffers *in, const append_args *a)
 {
-    __global float *scale = in->k_scale + cache_base(&a->k_scale, token, head);
-    load_row(memory->row, in->k_new + head_base(&a->k_new, token->batch, head) + token->row * a->k_new.token,
-             a->head_dim_qk, id);
-    if (a->rope != ROPE_NONE)
-        rotate_row(memory->row, token->position, id, in, a);
     const float inverse =
-        inverse_scale_of_row(K_TYPE, takes(a, FEATURE_K_SCALE), scale, a->head_dim_qk, id, memory);
-    store_k(in->k, cache_base(&a->k, token, head), memory->row, a->head_dim_qk, inverse, id);
+        inverse_scale_of_row(K_TYPE, takes(a, FEATURE_K_SCALE),
+                             in->k_scale + cache_base(&a->k_scale, token, head), largest, id);
+    store_k(in->k, cache_base(&a->k, token, head), row, a->head_dim_qk, inverse, id);
 }
 
-static inline void append_v(const new_token *token, int head, int id, const row_memory *memory,
+static inline void append_v(const new_token *token, int head, const __local float *row, float largest, int id,
                             const append_buffers *in, const append_args *a)
 {
-    __global float *scale = in->v_scale + cache_base(&a->v_scale, token, head);
-    load_row(memory->row, in->v_new + head_base(&a->v_new, token->batch, head) + token->row * a->v_new.token,
-             a->head_dim_v, id);
     const float inverse =
-        inverse_scale_of_row(V_TYPE, takes(a, FEATURE_V_SCALE), scale, a->head_dim_v, id, memory);
-    store_v(in->v, cache_base(&a->v, token, head), memory->row, a->head_dim_v, inverse, id);
+        inverse_scale_of_row(V_TYPE, takes(a, FEATURE_V_SCALE),
+                             in->v_scale + cache_base(&a->v_scale, token, head), largest, id);
+    store_v(in->v, cache_base(&a->v, token, head), row, a->head_dim_v, inverse, id);
 }
 
-// All of the row is in local memory before any of it is written: q_out may be q.
-static inline void rotate_q(const new_token *token, int head, int id, const row_memory *memory,
-                            const append_buffers *in, const append_args *a)
+static inline void store_q(const new_token *token, int head, const __local float *row, int id,
+                           const append_buffers *in, const append_args *a)
 {
-    __global q_t *out = in->q_out + head_base(&a->q_out, token->batch, head) + token->row * a->q_out.token;
-    load_row(memory->row, in->q + head_base(&a->q, token->batch, head) + token->row * a->q.token,
-             a->head_dim_qk, id);
-    rotate_row(memory->row, token->position, id, in, a);
-    for (int c = id; c < a->head_dim_qk; c += ROW_ITEMS)
-        STORE1(Q_TYPE)(out, c, memory->row[c]);
+    store_row_q(in->q_out, new_base(&a->q_out, token, head), row, a->head_dim_qk, 1.0f, id);
 }
 
 // ---- Kernels ----------------------------------------------------------------------------------------------
 
+// All of a row is in local memory before any of it is stored: q_out may be q.
 __kernel __attribute__((reqd_work_group_size(ROW_ITEMS, 1, 1))) void append(APPEND_BUFFERS, append_args args)
 {
-    __local float row[MAX_ROW], largest[ROW_ITEMS];
+    __local float row[MAX_ROW], work[ROW_ITEMS];
     const append_buffers buffers = GATHERED_APPEND_BUFFERS;
     const append_buffers *in = &buffers;
     const append_args *a = &args;
-    const row_memory memory = {row, largest};
     if ((int)get_group_id(1) >= a->num_groups)
         return;
     const int group = (int)get_group_id(1) + a->first_group, id = (int)get_local_id(0);
-    const int rows = a->heads_kv + a->rows_v + a->rows_q;
-    const int head = group % rows;
+    const int rows = a->heads_kv + a->rows_v + a->rows_q, number = group % rows;
+    const int is_q = number >= a->heads_kv + a->rows_v, is_v = !is_q && number >= a->heads_kv;
+    const int head = number - (is_q ? a->heads_kv + a->rows_v : is_v ? a->heads_kv : 0);
+    const int columns = is_v ? a->head_dim_v : a->head_dim_qk;
     new_token token;
-    if (!find_token(&token, group / rows, head == 0 && id == 0, in, a))
+    if (!find_token(&token, group / rows, in, a))
         return;
-    if (head >= a->heads_kv + a->rows_v)
-        rotate_q(&token, head - a->heads_kv - a->rows_v, id, &memory, in, a);
-    else if (token.plane < 0)
+    if (token.plane < 0 && !is_q) {
+        if (number == 0 && id == 0)
+            note_token(&token, in, a);
         return;
-    else if (head >= a->heads_kv)
-        append_v(&token, head - a->heads_kv, id, &memory, in, a);
+    }
+    const __global q_t *source = is_q   ? in->q + new_base(&a->q, &token, head)
+                                 : is_v ? in->v_new + new_base(&a->v_new, &token, head)
+                                        : in->k_new + new_base(&a->k_new, &token, head);
+    float largest = 0.0f;
+    load_row(row, source, columns, a->rope != ROPE_NONE && !is_v, token.position, id, in, a);
+    if (FINDS_SCALES)
+        largest = largest_of_row(row, columns, work, id);
+    if (is_q)
+        store_q(&token, head, row, id, in, a);
+    else if (is_v)
+        append_v(&token, head, row, largest, id, in, a);
     else
-        append_k(&token, head, id, &memory, in, a);
+        append_k(&token, head, row, largest, id, in, a);
 }
 
 // What there is once for each entry: its length after the call, and whether its numbers make sense. Runs behind

@@ -6,6 +6,10 @@
 
 #pragma OPENCL FP_CONTRACT OFF
 
+// Arrays stay in registers only where functions become part of the kernel and loops are unrolled.
+#define ENCODE_INLINE static inline __attribute__((always_inline))
+#define UNROLLED _Pragma("unroll")
+
 // a / b to the last bit: the quotient's own remainder is exact and corrects it (Markstein 1990).
 static inline float exact_quotient(float a, float b)
 {
@@ -52,60 +56,64 @@ static inline void store1_7(__global uchar *p, long i, float x) { p[i] = f8_bits
 // ---- Blocks ----------------------------------------------------------------------------------------------
 
 // The number of largest magnitude, the first one if there are several.
-static inline float extreme_of(const float *x)
+ENCODE_INLINE float extreme_of(const float *x)
 {
     float extreme = 0.0f;
-    for (int i = 0; i < BLOCK_ELEMENTS; i++)
+    UNROLLED for (int i = 0; i < BLOCK_ELEMENTS; i++)
         extreme = fabs(x[i]) > fabs(extreme) ? x[i] : extreme;
     return extreme;
 }
 
-static inline float2 range_of(const float *x)
+// The lowest and the highest number.
+ENCODE_INLINE float2 range_of(const float *x)
 {
-    float2 range = (float2)(x[0]);
-    for (int i = 1; i < BLOCK_ELEMENTS; i++)
-        range = (float2)(x[i] < range.x ? x[i] : range.x, x[i] > range.y ? x[i] : range.y);
-    return range;
+    float low = x[0], high = x[0];
+    UNROLLED for (int i = 1; i < BLOCK_ELEMENTS; i++) {
+        const float number = x[i];
+        low = number < low ? number : low;
+        high = number > high ? number : high;
+    }
+    return (float2)(low, high);
 }
 
-static inline void store_f16(__global ushort *p, float x) { vstore_half_rte(x, 0, (__global half *)p); }
+ENCODE_INLINE void store_f16(__global ushort *p, float x) { vstore_half_rte(x, 0, (__global half *)p); }
 
 // (x - base) * inverse + shift, truncated. (int) of what is no number, or far outside, gives no meaning, but must
 // stay within the bits of a code.
-static inline void codes_of(uchar codes[BLOCK_ELEMENTS], const float *x, float base, float inverse, float shift,
+ENCODE_INLINE void codes_of(uchar codes[BLOCK_ELEMENTS], const float *x, float base, float inverse, float shift,
                             int largest)
 {
-    for (int i = 0; i < BLOCK_ELEMENTS; i++)
+    UNROLLED for (int i = 0; i < BLOCK_ELEMENTS; i++)
         codes[i] = (uchar)clamp((int)((x[i] - base) * inverse + shift), 0, largest);
 }
 
-static inline void store_nibbles(__global ushort *p, const uchar codes[BLOCK_ELEMENTS])
+ENCODE_INLINE void store_nibbles(__global ushort *p, const uchar codes[BLOCK_ELEMENTS])
 {
-    for (int i = 0; i < 8; i++)
+    UNROLLED for (int i = 0; i < 8; i++)
         p[i] = (ushort)((codes[2 * i] & 15) | (codes[2 * i + 16] & 15) << 4 | (codes[2 * i + 1] & 15) << 8 |
                         (codes[2 * i + 17] & 15) << 12);
 }
 
-static inline void store_fifth(__global ushort *p, const uchar codes[BLOCK_ELEMENTS])
+ENCODE_INLINE void store_fifth(__global ushort *p, const uchar codes[BLOCK_ELEMENTS])
 {
     uint bits = 0;
-    for (int i = 0; i < BLOCK_ELEMENTS; i++)
+    UNROLLED for (int i = 0; i < BLOCK_ELEMENTS; i++)
         bits |= (uint)(codes[i] >> 4) << i;
     p[0] = (ushort)bits;
     p[1] = (ushort)(bits >> 16);
 }
 
-static inline void encode_8(__global storage_8 *b, const float *x)
+ENCODE_INLINE void encode_8(__global storage_8 *b, const float *x)
 {
     const float d = exact_quotient(fabs(extreme_of(x)), 127.0f), inverse = inverse_of(d);
     store_f16(&b->d, d);
-    for (int i = 0; i < 16; i++) {
+    UNROLLED for (int i = 0; i < 16; i++) {
         const int low = (int)round(x[2 * i] * inverse), high = (int)round(x[2 * i + 1] * inverse);
         b->codes[i] = (ushort)((low & 255) | (high & 255) << 8);
     }
 }
 
-static inline void encode_9(__global storage_9 *b, const float *x)
+ENCODE_INLINE void encode_9(__global storage_9 *b, const float *x)
 {
     uchar codes[BLOCK_ELEMENTS];
     const float d = extreme_of(x) * -0.125f;
@@ -114,7 +122,7 @@ static inline void encode_9(__global storage_9 *b, const float *x)
     store_nibbles(b->codes, codes);
 }
 
-static inline void encode_10(__global storage_10 *b, const float *x)
+ENCODE_INLINE void encode_10(__global storage_10 *b, const float *x)
 {
     uchar codes[BLOCK_ELEMENTS];
     const float2 range = range_of(x);
@@ -125,7 +133,7 @@ static inline void encode_10(__global storage_10 *b, const float *x)
     store_nibbles(b->codes, codes);
 }
 
-static inline void encode_11(__global storage_11 *b, const float *x)
+ENCODE_INLINE void encode_11(__global storage_11 *b, const float *x)
 {
     uchar codes[BLOCK_ELEMENTS];
     const float d = extreme_of(x) * -0.0625f;
@@ -135,7 +143,7 @@ static inline void encode_11(__global storage_11 *b, const float *x)
     store_nibbles(b->codes, codes);
 }
 
-static inline void encode_12(__global storage_12 *b, const float *x)
+ENCODE_INLINE void encode_12(__global storage_12 *b, const float *x)
 {
     uchar codes[BLOCK_ELEMENTS];
     const float2 range = range_of(x);
@@ -149,7 +157,7 @@ static inline void encode_12(__global storage_12 *b, const float *x)
 
 // Which entry of IQ4_NL's table is nearest, the upper one of two: how many of the points half-way between
 // neighbours are not above x.
-static inline int nearest_iq4_nl(float x)
+ENCODE_INLINE int nearest_iq4_nl(float x)
 {
     return (x >= -115.5f) + (x >= -93.5f) + (x >= -74.0f) + (x >= -57.0f) + (x >= -42.0f) + (x >= -28.5f) +
            (x >= -16.0f) + (x >= -4.5f) + (x >= 7.0f) + (x >= 19.0f) + (x >= 31.5f) + (x >= 45.5f) +
@@ -158,12 +166,12 @@ static inline int nearest_iq4_nl(float x)
 
 // The extreme is given the table's first entry, -127; with all entries chosen, d is what fits them best:
 // sum(x q) / sum(q^2) makes sum((x - d q)^2) least.
-static inline void encode_13(__global storage_13 *b, const float *x)
+ENCODE_INLINE void encode_13(__global storage_13 *b, const float *x)
 {
     uchar codes[BLOCK_ELEMENTS];
     const float inverse = inverse_of(exact_quotient(extreme_of(x), -127.0f));
     float product = 0.0f, square = 0.0f;
-    for (int i = 0; i < BLOCK_ELEMENTS; i++) {
+    UNROLLED for (int i = 0; i < BLOCK_ELEMENTS; i++) {
         const int n = nearest_iq4_nl(x[i] * inverse);
         const float entry = (float)iq4_nl_entries4((int4)(n)).x;
         product += x[i] * entry;
@@ -180,7 +188,7 @@ static inline void encode_13(__global storage_13 *b, const float *x)
 // that begins at unit `row`. Blocks: one, `column` a multiple of 32 and count 32. I8 and F8 are multiplied by
 // inverse_scale first; the others take no notice of it.
 #define ELEMENT_UNITS(type, FACTOR)                                                                       \
-    static inline void store_unit_##type(__global storage_##type *p, long row, int column, int count,     \
+    ENCODE_INLINE void store_unit_##type(__global storage_##type *p, long row, int column, int count,     \
                                          const float *x, float inverse_scale)                             \
     {                                                                                                     \
         for (int i = 0; i < count; i++)                                                                   \
@@ -196,7 +204,7 @@ ELEMENT_UNITS(6, SCALED)
 ELEMENT_UNITS(7, SCALED)
 
 #define BLOCK_UNITS(type)                                                                                 \
-    static inline void store_unit_##type(__global storage_##type *p, long row, int column, int count,     \
+    ENCODE_INLINE void store_unit_##type(__global storage_##type *p, long row, int column, int count,     \
                                          const float *x, float inverse_scale)                             \
     {                                                                                                     \
         encode_##type(p + row + column / BLOCK_ELEMENTS, x);                                              \

@@ -87,13 +87,15 @@ static inline float merge_one(const row_parts *parts, const row_total *total, in
     return total->sum == 0.0f ? sum : sum * (1.0f / total->sum);
 }
 
-// By all work-items of the group: the row of o, `columns` long. Neighbours take neighbouring quads.
+// By all work-items of the group: the row of o, `columns` long. Neighbours take neighbouring quads. (All take the
+// same number of steps: rows.cl says why.)
 static inline void merge_row(__global o_t *o, int columns, int id, const row_parts *parts,
                              const row_total *total)
 {
-    const int quads = columns / 4;
-    for (int i = id; i < quads; i += PARTS_ITEMS)
-        STORE4(O_TYPE)(o, 4 * i, merge_quad(parts, total, 4 * i));
-    for (int column = 4 * quads + id; column < columns; column += PARTS_ITEMS)
+    const int quads = columns / 4, column = 4 * quads + id;
+    for (int first = 0; first < quads; first += PARTS_ITEMS)
+        if (first + id < quads)
+            STORE4(O_TYPE)(o, 4 * (first + id), merge_quad(parts, total, 4 * (first + id)));
+    if (column < columns)
         STORE1(O_TYPE)(o, column, merge_one(parts, total, column));
 }

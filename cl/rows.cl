@@ -3,56 +3,59 @@
 // blocks. Shared by append.cl and convert_rows.cl, so that both store the same bits.
 
 #define ROW_ITEMS 64 // work-items of a work-group
-#define MAX_ROW 576 // as CLATTN_MAX_HEAD_DIM
+#define MAX_ROW 576 // as CLATTN_MAX_HEAD_DIM; a multiple of ROW_ITEMS
 
 #define UNIT_ELEMENTS(type) (IS_BLOCK(type) ? BLOCK_ELEMENTS : 1)
 
-typedef struct row_memory {
-    __local float *row; // MAX_ROW
-    __local float *largest; // ROW_ITEMS
-} row_memory;
+// A row lies in local memory in whole steps of the work-group, with zeros behind its columns. All work-items take
+// the same number of steps: loops of `c = id; c < columns; c += ROW_ITEMS` are vectorised wrongly by PoCL 3.1 with
+// LLVM 14 where some work-items take no step at all (seen 2026-11-30).
+#define FOR_STEPS_OF_ROW(first, columns, step) for (int first = 0; first < (columns); first += (step))
 
-static inline void load_row(__local float *row, const __global q_t *source, int columns, int id)
+static inline float element_of_row(const __global q_t *source, int c, int columns)
 {
-    for (int c = id; c < columns; c += ROW_ITEMS)
-        row[c] = LOAD1(Q_TYPE)(source, c);
-    barrier(CLK_LOCAL_MEM_FENCE);
+    const float x = LOAD1(Q_TYPE)(source, min(c, columns - 1));
+    return c < columns ? x : 0.0f;
 }
 
-static inline float largest_of_row(const row_memory *memory, int columns, int id)
+// The largest magnitude of the row. work: ROW_ITEMS floats of local memory.
+static inline float largest_of_row(const __local float *row, int columns, __local float *work, int id)
 {
     float largest = 0.0f;
-    for (int c = id; c < columns; c += ROW_ITEMS)
-        largest = fmax(largest, fabs(memory->row[c]));
-    memory->largest[id] = largest;
+    FOR_STEPS_OF_ROW(first, columns, ROW_ITEMS)
+        largest = fmax(largest, fabs(row[first + id]));
+    work[id] = largest;
     barrier(CLK_LOCAL_MEM_FENCE);
     for (int i = 0; i < ROW_ITEMS; i++)
-        largest = fmax(largest, memory->largest[i]);
+        largest = fmax(largest, work[i]);
     return largest;
 }
 
 // What the row's elements are multiplied by before they are stored. I8: the scale is found, and written.
-static inline float inverse_scale_of_row(int type, int has_scale, __global float *scale, int columns, int id,
-                                         const row_memory *memory)
+static inline float inverse_scale_of_row(int type, int has_scale, __global float *scale, float largest,
+                                         int id)
 {
-    if (type == TYPE_I8) {
-        const float found = scale_of_i8(largest_of_row(memory, columns, id));
-        if (id == 0)
-            *scale = found;
-        return inverse_of(found);
-    }
-    return has_scale ? inverse_of(*scale) : 1.0f;
+    if (type != TYPE_I8)
+        return has_scale ? inverse_of(*scale) : 1.0f;
+    const float found = scale_of_i8(largest);
+    if (id == 0)
+        *scale = found;
+    return inverse_of(found);
 }
 
-// name(p, first, ...): the row goes to p from unit `first` on, an element or a block of it at a time.
+// name(p, begin, ...): the row goes to p from unit `begin` on, an element or a block of it at a time.
 #define DEFINE_STORE_ROW(name, type)                                                                     \
-    static inline void name(__global STORAGE(type) *p, long first, const __local float *row, int columns,  \
+    static inline void name(__global STORAGE(type) *p, long begin, const __local float *row, int columns,  \
                             float inverse_scale, int id)                                                 \
     {                                                                                                    \
-        for (int c = id * UNIT_ELEMENTS(type); c < columns; c += ROW_ITEMS * UNIT_ELEMENTS(type)) {              \
-            float unit[UNIT_ELEMENTS(type)];                                                                 \
-            for (int i = 0; i < UNIT_ELEMENTS(type); i++)                                                    \
-                unit[i] = row[c + i];                                                                    \
-            STORE_UNIT(type)(p, first, c, UNIT_ELEMENTS(type), unit, inverse_scale);                         \
+        FOR_STEPS_OF_ROW(first, columns, ROW_ITEMS * UNIT_ELEMENTS(type))                                \
+        {                                                                                                \
+            const int c = first + id * UNIT_ELEMENTS(type);                                              \
+            float unit[UNIT_ELEMENTS(type)];                                                             \
+            if (c < columns) {                                                                           \
+                for (int i = 0; i < UNIT_ELEMENTS(type); i++)                                            \
+                    unit[i] = row[c + i];                                                                \
+                STORE_UNIT(type)(p, begin, c, UNIT_ELEMENTS(type), unit, inverse_scale);                 \
+            }                                                                                            \
         }                                                                                                \
     }

@@ -353,8 +353,8 @@ CLATTN_API clattn_status clattn_plan_source(const clattn_plan *plan, const char 
  *     tiles_count   [batch, heads_q, query tiles]             int32      stride: batch, head, tile
  *     tiles_index   [batch, heads_q, query tiles, capacity]   int32      stride: batch, head, tile, entry
  *     k_scale, v_scale  [batch, heads_kv, kv_len]  float32               stride: batch, head, token
- *     cu_seqlens_q, cu_seqlens_k            [batch + 1]       int32      stride: entry (the first one)
- *     block_table   [batch, max_blocks]     int32                        stride: batch, page (the first two)
+ *     cu_seqlens_q, cu_seqlens_k            [batch + 1]       int32      contiguous, strides unused
+ *     block_table   [batch, max_blocks]     int32                        stride: batch; pages contiguous
  *     status_words  [4]                     int32                        strides 0
  *
  * With CU_SEQLENS_Q: q, o [total_q, heads_q, head_dim], lse [heads_q, total_q]: the stride of batch is unused
@@ -510,7 +510,7 @@ CLATTN_API clattn_status clattn_alibi_slopes(float *slopes, int32_t heads, float
  *   matrix products.
  * - Same inputs, device and plan: same bits.
  * Outputs must not overlap inputs or each other, nor an output's rows one another; inputs may share
- * memory. */
+ * memory. (Rows of one tensor may lie between those of another, in equal strides.) */
 CLATTN_API clattn_status clattn_enqueue_forward(clattn_plan *plan, cl_command_queue queue,
                                                 const clattn_forward_args *args, cl_uint num_wait,
                                                 const cl_event *wait, cl_event *event);
@@ -534,15 +534,24 @@ CLATTN_API clattn_status clattn_record_forward(clattn_plan *plan, void *command_
  * tokens packed), Q_LENS (new tokens of each entry), BLOCK_TABLE, SLOT_MAPPING, ROPE_TABLES, K_SCALE,
  * V_SCALE, V_IN_K (then there are no v, v_new and v_scale), STATUS.
  *
- * Where token t of entry b goes: to place kv_lens[b] + t of the entry's cache; with SLOT_MAPPING to place
- * slot_mapping[b, t], with pages place s being token s % page_size of page s / page_size; a negative slot:
- * the token is left out. Tokens without a place (beyond kv_len, or on a page outside the pool) are dropped
- * and noted in status_words; nothing outside the cache is written. Several tokens must not share a place.
+ * Where token t of entry b goes:
+ * - without SLOT_MAPPING: to place p = kv_lens[b] + t of the entry's cache; with pages, to token
+ *   p % page_size of page block_table[b, p / page_size];
+ * - with SLOT_MAPPING: to place s = slot_mapping[b, t] of the entry's cache; with pages, to token
+ *   s % page_size of page s / page_size, whosever that is (there is no block_table then, and max_blocks
+ *   is 0). A negative slot: the token is left out.
+ *
+ * Tokens without a place (at or beyond kv_len, or on a page outside the pool) are dropped and noted in
+ * status_words; nothing outside the cache is written. Several tokens must not share a place. kv_lens is
+ * clamped to 0 .. kv_len, also where slots say where tokens go.
  *
  * Its position, for RoPE, is positions[b, t] if that tensor is there, otherwise kv_lens[b] + t. Pair c of a
  * row turns by the angle position * rope_scale * rope_base^(-2c / rotary_dim), or with ROPE_TABLES by that of
  * rope_cos and rope_sin at [position, c] (positions are clamped to the table):
  *     x' = x cos - y sin,  y' = y cos + x sin.
+ * Angles are computed in float32, to about 2^-22 of their size; tables can be more exact. Columns from
+ * rotary_dim on, and v, are not rotated. q is rotated with the same positions, also where its token's key is
+ * dropped.
  *
  * What is stored, from x (after RoPE) in float32, round to nearest, ties to even unless said otherwise:
  * - F32, F16, BF16: x; F16 becomes inf beyond its range.
@@ -552,7 +561,7 @@ CLATTN_API clattn_status clattn_record_forward(clattn_plan *plan, void *command_
  * - Types of blocks: as ggml's reference quantisers (round half away from zero in Q8_0; the others
  *   truncate x / d + 8.5 and the like). IQ4_NL: the number of largest magnitude is given the entry -127, the
  *   others the entries nearest to them, then d is the one with the least squared error for these.
- * A scale whose inverse is beyond float32's range counts as 0, and gives zeros.
+ * A scale whose inverse is beyond float32's range counts as 0.
  * NaN and inf in types of blocks and I8 give values of that block or row without meaning. */
 typedef struct clattn_append_args {
     uint32_t struct_size;
@@ -564,10 +573,11 @@ typedef struct clattn_append_args {
     clattn_tensor v;
     clattn_tensor k_scale; /* as of a forward call */
     clattn_tensor v_scale;
-    clattn_tensor q;       /* with rope: [batch, heads_q, new_len, head_dim_qk], or packed; NULL: none */
-    clattn_tensor q_out;   /* rotated q; may be q itself */
-    clattn_tensor kv_lens; /* [batch] int32: keys of each entry before the call; NULL with SLOT_MAPPING and
-                              positions */
+    clattn_tensor q;     /* with rope: [batch, heads_q, new_len, head_dim_qk], or packed; NULL: none */
+    clattn_tensor q_out; /* rotated q, if there is q; may be q itself */
+    /* [batch] int32: keys of each entry before the call. May be NULL if nothing asks for them: slots say the
+     * places, positions the angles, and there is no kv_lens_out. */
+    clattn_tensor kv_lens;
     clattn_tensor kv_lens_out;  /* [batch] int32: after the call, at most kv_len; may be kv_lens itself; NULL:
                                    not written */
     clattn_tensor q_lens;       /* [batch] int32 with Q_LENS: new tokens of each entry */
@@ -581,7 +591,7 @@ typedef struct clattn_append_args {
     int64_t batch;
     int64_t new_len;   /* the most new tokens of an entry */
     int64_t total_new; /* with CU_SEQLENS_Q: rows of k_new; otherwise 0 */
-    int64_t kv_len;    /* places of an entry's cache; with BLOCK_TABLE at most max_blocks * page_size */
+    int64_t kv_len;    /* places of an entry's cache; with block_table at most max_blocks * page_size */
     int64_t num_pages;
     int64_t max_blocks;
     int64_t rope_len;
@@ -616,8 +626,10 @@ CLATTN_API clattn_status clattn_enqueue_append_forward(clattn_plan *append_plan,
  *     lse = ln(sum_p exp(lse_p)),  o = sum_p exp(lse_p - lse) o_p
  * with 0 weight for a part that saw no key (lse_p = -inf). The plan: operation MERGE; dtype_q is the type of
  * the parts, dtype_o that of the result; heads_q, head_dim_v (head_dim_qk is not used); features among
- * CU_SEQLENS_Q, LSE, LSE_BASE_2 (of lse and lse_parts alike), SINKS. A sink that took part in one of the
- * parts must not be given again. */
+ * CU_SEQLENS_Q (then rows are just rows, whosever: no cu_seqlens are given, and sinks have no batch), LSE,
+ * LSE_BASE_2 (of lse and lse_parts alike), SINKS. A sink that took part in one of the parts must not be given
+ * again. A row without any keys: o = 0, lse = -inf. A NaN among its lse_parts makes the row of o and lse NaN.
+ * Parts are summed in their order; those that saw no key change no bit. */
 typedef struct clattn_merge_args {
     uint32_t struct_size;
     uint32_t reserved;
@@ -625,13 +637,13 @@ typedef struct clattn_merge_args {
         o_parts; /* part 0, laid out as o of a forward call; part p: p * o_part_stride elements on */
     clattn_tensor lse_parts; /* likewise, as lse; float32 */
     clattn_tensor o;
-    clattn_tensor lse;   /* with CLATTN_FEATURE_LSE */
-    clattn_tensor sinks; /* with CLATTN_FEATURE_SINKS */
-    int64_t batch;       /* with CU_SEQLENS_Q 0: rows are just rows */
-    int64_t q_len;       /* likewise */
-    int64_t total_q;     /* with CU_SEQLENS_Q; otherwise 0 */
-    int64_t num_parts;   /* 1 to CLATTN_MAX_SPLITS */
-    int64_t o_part_stride;
+    clattn_tensor lse;     /* with CLATTN_FEATURE_LSE */
+    clattn_tensor sinks;   /* with CLATTN_FEATURE_SINKS */
+    int64_t batch;         /* 0 with CU_SEQLENS_Q */
+    int64_t q_len;         /* likewise */
+    int64_t total_q;       /* with CU_SEQLENS_Q; otherwise 0 */
+    int64_t num_parts;     /* 1 to CLATTN_MAX_SPLITS */
+    int64_t o_part_stride; /* at most 2^48; likewise: */
     int64_t lse_part_stride;
 } clattn_merge_args;
 

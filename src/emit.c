@@ -90,13 +90,15 @@ static cl_int record(clattn__emitter *emitter, cl_kernel kernel, const size_t *g
     return CL_SUCCESS;
 }
 
+int clattn__records(const clattn__emitter *emitter) { return emitter->command_buffer != NULL; }
+
 cl_int clattn__emit_kernel(clattn__emitter *emitter, cl_kernel kernel, size_t work_items, size_t groups,
                            const char **failed)
 {
     const size_t global[2] = {work_items, groups}, local[2] = {work_items, 1};
-    const int records = emitter->command_buffer != NULL;
-    *failed = records ? "clCommandNDRangeKernelKHR" : "clEnqueueNDRangeKernel";
-    return records ? record(emitter, kernel, global, local) : enqueue(emitter, kernel, global, local);
+    *failed = clattn__records(emitter) ? "clCommandNDRangeKernelKHR" : "clEnqueueNDRangeKernel";
+    return clattn__records(emitter) ? record(emitter, kernel, global, local)
+                                    : enqueue(emitter, kernel, global, local);
 }
 
 int clattn__emitted(const clattn__emitter *emitter) { return emitter->last != NULL || emitter->has_point; }

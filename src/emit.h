@@ -106,6 +106,9 @@ cl_int clattn__set_arguments(const clattn__cl *cl, cl_kernel kernel, const clatt
 cl_int clattn__emit_kernel(clattn__emitter *emitter, cl_kernel kernel, size_t work_items, size_t groups,
                            const char **failed);
 
+/* Whether commands go into a command buffer. */
+int clattn__records(const clattn__emitter *emitter);
+
 /* Whether a command was emitted. */
 int clattn__emitted(const clattn__emitter *emitter);
 

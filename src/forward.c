@@ -133,7 +133,7 @@ static clattn_status record(const clattn__forward_call *call, clattn__emitter *e
     const clattn__launch launch = {
         call->plan->context, call->program, CLATTN__KERNEL_ANY, 0, 1, buffers, &args.first_group,
         &args.num_groups,    &args};
-    return clattn__launch_nothing(&launch, emitter, call->where);
+    return clattn__record_nothing(&launch, emitter, call->where);
 }
 
 clattn_status clattn_record_forward(clattn_plan *plan, void *command_buffer, cl_command_queue queue,

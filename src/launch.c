@@ -26,28 +26,44 @@ static cl_int launch_some(const clattn__launch *launch, clattn__emitter *emitter
                                count > 0 ? (size_t)count : 1, failed);
 }
 
+/* PoCL 3.1 of Debian 12 (seen 2026-11-30) reads a recorded kernel's arguments when the command buffer runs:
+ * so each recorded command has an instance of its own, which the command buffer keeps. */
+static cl_int record_some(const clattn__launch *launch, clattn__emitter *emitter, int64_t first,
+                          int64_t count, const char **failed)
+{
+    cl_int code = CL_SUCCESS;
+    *failed = "clCreateKernel";
+    const cl_kernel instance = clattn__instance_create(launch->program, emitter->cl, launch->kernel, &code);
+    if (code != CL_SUCCESS)
+        return code;
+    code = launch_some(launch, emitter, instance, first, count, failed);
+    emitter->cl->clReleaseKernel(instance);
+    return code;
+}
+
 clattn_status clattn__launch_kernel(const clattn__launch *launch, clattn__emitter *emitter, const char *where)
 {
     const char *failed = NULL;
     cl_int code = CL_SUCCESS;
     const int64_t most = groups_per_launch(launch);
-    const cl_kernel instance = clattn__instance_take(launch->program, launch->kernel);
+    const int records = clattn__records(emitter);
+    const cl_kernel instance = records ? NULL : clattn__instance_take(launch->program, launch->kernel);
     for (int64_t first = 0; first < launch->groups && code == CL_SUCCESS; first += most) {
-        const int64_t left = launch->groups - first;
-        code = launch_some(launch, emitter, instance, first, left < most ? left : most, &failed);
+        const int64_t left = launch->groups - first, count = left < most ? left : most;
+        code = records ? record_some(launch, emitter, first, count, &failed)
+                       : launch_some(launch, emitter, instance, first, count, &failed);
     }
-    clattn__instance_return(launch->program, launch->kernel, instance);
+    if (!records)
+        clattn__instance_return(launch->program, launch->kernel, instance);
     FORWARD_IF_CL_ERROR(&launch->context->log, where, failed, code);
     return CLATTN_SUCCESS;
 }
 
-clattn_status clattn__launch_nothing(const clattn__launch *launch, clattn__emitter *emitter,
+clattn_status clattn__record_nothing(const clattn__launch *launch, clattn__emitter *emitter,
                                      const char *where)
 {
     const char *failed = NULL;
-    const cl_kernel instance = clattn__instance_take(launch->program, launch->kernel);
-    const cl_int code = launch_some(launch, emitter, instance, 0, 0, &failed);
-    clattn__instance_return(launch->program, launch->kernel, instance);
+    const cl_int code = record_some(launch, emitter, 0, 0, &failed);
     FORWARD_IF_CL_ERROR(&launch->context->log, where, failed, code);
     return CLATTN_SUCCESS;
 }

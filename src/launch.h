@@ -19,8 +19,8 @@ typedef struct clattn__launch {
 clattn_status clattn__launch_kernel(const clattn__launch *launch, clattn__emitter *emitter,
                                     const char *where);
 
-/* A command that does nothing, for what waits for the call: `groups` does not count. */
-clattn_status clattn__launch_nothing(const clattn__launch *launch, clattn__emitter *emitter,
+/* Of a recording: a command that does nothing, for what waits for the call. `groups` does not count. */
+clattn_status clattn__record_nothing(const clattn__launch *launch, clattn__emitter *emitter,
                                      const char *where);
 
 /* Work-groups of CLATTN__FLAT_WORK_ITEMS for so many work-items. */

@@ -146,53 +146,67 @@ clattn_status clattn__check_operand(clattn__operand *x, const char *where, const
     return check_reach(x, where, context);
 }
 
-static int64_t step_of(const clattn__operand *x, int axis)
+/* Bytes from the first to behind the last one of the axes that are left. */
+static uint64_t bytes_of_axes(const clattn__operand *x, const int left[4])
 {
-    return x->tensor->stride[axis] * (int64_t)x->element;
+    uint64_t last = 0;
+    for (int axis = 0; axis < 4; axis++)
+        if (left[axis])
+            last += (uint64_t)(x->size[axis] - 1) * (uint64_t)x->tensor->stride[axis];
+    return (last + 1) * x->element;
 }
 
-/* Of two tensors with the same steps: whether some rows of theirs share a byte, y's first one being
- * `distance` bytes behind x's. Each step is longer than all that the smaller ones span, so only the two steps
- * that bring the rows nearest are of interest. */
-static int rows_meet(const clattn__operand *x, const clattn__operand *y, int64_t distance, unsigned done)
+static uint64_t step_of_axis(const clattn__operand *x, int axis)
 {
-    int next = -1;
-    for (int axis = 0; axis < 3; axis++)
-        if ((done >> axis & 1) == 0 && (x->size[axis] > 1 || y->size[axis] > 1) &&
-            (next < 0 || step_of(x, axis) > step_of(x, next)))
-            next = axis;
-    if (next < 0)
-        return distance < x->size[3] * (int64_t)x->element && -distance < y->size[3] * (int64_t)y->element;
-    const int64_t step = step_of(x, next), below = distance / step - (distance % step < 0);
-    for (int64_t steps = below; steps <= below + 1; steps++)
-        if (steps < x->size[next] && -steps < y->size[next] &&
-            rows_meet(x, y, distance - steps * step, done | 1u << next))
+    return x->size[axis] > 1 ? (uint64_t)x->tensor->stride[axis] * x->element : 0;
+}
+
+/* Whether tensors whose ranges overlap have no byte in common, as K and V side by side in each page, or q, k
+ * and v of one projection: if along the axis of the largest stride both take the same steps, and one step
+ * leads past what both have of the other axes, then it is enough that they are apart in those. */
+static int are_interleaved(const clattn__operand *x, const clattn__operand *y, uint64_t x_begin,
+                           uint64_t y_begin)
+{
+    int left[4] = {1, 1, 1, 1};
+    for (;;) {
+        const uint64_t x_end = x_begin + bytes_of_axes(x, left), y_end = y_begin + bytes_of_axes(y, left);
+        const uint64_t begin = x_begin < y_begin ? x_begin : y_begin;
+        uint64_t step = 0;
+        int next = -1;
+        if (x_end <= y_begin || y_end <= x_begin)
             return 1;
-    return 0;
-}
-
-/* Rows side by side are apart although their tensors reach over each other: K and V of pages in one pool. */
-static int are_interleaved(const clattn__operand *x, const clattn__operand *y, int64_t distance)
-{
-    for (int axis = 0; axis < 3; axis++)
-        if ((x->size[axis] > 1 || y->size[axis] > 1) &&
-            (step_of(x, axis) != step_of(y, axis) || step_of(x, axis) == 0))
+        for (int axis = 0; axis < 4; axis++) {
+            const uint64_t a = step_of_axis(x, axis), b = step_of_axis(y, axis);
+            if (left[axis] && (a > step || b > step)) {
+                step = a > b ? a : b;
+                next = axis;
+            }
+        }
+        if (next < 0 || (x->size[next] > 1 && step_of_axis(x, next) != step) ||
+            (y->size[next] > 1 && step_of_axis(y, next) != step))
             return 0;
-    const int has_rows =
-        (x->size[3] == 1 || x->tensor->stride[3] == 1) && (y->size[3] == 1 || y->tensor->stride[3] == 1);
-    return has_rows && rows_are_disjoint(x) && rows_are_disjoint(y) && !rows_meet(x, y, distance, 0);
+        left[next] = 0;
+        const uint64_t x_rest = x_begin + bytes_of_axes(x, left), y_rest = y_begin + bytes_of_axes(y, left);
+        if ((x_rest > y_rest ? x_rest : y_rest) - begin > step)
+            return 0;
+    }
 }
 
 /* Bytes of one buffer, or addresses. */
 static int overlap(const clattn__operand *x, const clattn__operand *y)
 {
+    static const int all[4] = {1, 1, 1, 1};
     const clattn_tensor *a = x->tensor, *b = y->tensor;
     if (a->handle == NULL || b->handle == NULL || is_pointer(a) != is_pointer(b) ||
         (!is_pointer(a) && a->handle != b->handle) || x->begin == x->end || y->begin == y->end)
         return 0;
-    const uint64_t begin_x = address_of(a) + x->begin, begin_y = address_of(b) + y->begin;
-    return begin_x < address_of(b) + y->end && begin_y < address_of(a) + x->end &&
-           !are_interleaved(x, y, (int64_t)(begin_y - begin_x));
+    const uint64_t x_begin = address_of(a) + x->begin, y_begin = address_of(b) + y->begin;
+    if (x_begin >= address_of(b) + y->end || y_begin >= address_of(a) + x->end)
+        return 0;
+    /* Ranges that someone has widened say more than the strides. */
+    const int as_strides_say =
+        x->end - x->begin == bytes_of_axes(x, all) && y->end - y->begin == bytes_of_axes(y, all);
+    return !as_strides_say || !are_interleaved(x, y, x_begin, y_begin);
 }
 
 clattn_status clattn__check_overlap(const clattn__operand *operands, int count, const char *where,

@@ -257,7 +257,11 @@ static clattn__kernel_shape shape_of(const clattn_plan_desc *desc)
         desc->score_mod,
         desc->mask_mod,
     };
-    return shape;
+    /* Rows are copied whatever their lengths: only types are compiled. */
+    const clattn__kernel_shape types = {
+        desc->dtype_q, desc->dtype_k, desc->dtype_v, desc->dtype_o, CLATTN_DTYPE_F32, 0, 0, 0, 0, 0, 0, 1,
+        NULL,          NULL};
+    return desc->operation == CLATTN_OPERATION_FORWARD ? shape : types;
 }
 
 /* ---- Choice of path ---- */
@@ -353,6 +357,42 @@ static void append(char *text, size_t capacity, const char *more)
 {
     const size_t used = strlen(text);
     snprintf(text + used, capacity - used, "%s", more);
+}
+
+/* "append: f16 to k q8_0, v q4_0; head dims 128/128; pages of 16". */
+static void describe_operation(clattn_plan *plan)
+{
+    const clattn_plan_desc *desc = &plan->desc;
+    const char *const name = operations[desc->operation].name;
+    const char *const q = clattn__dtype_of(desc->dtype_q)->name, *const k =
+                                                                     clattn__dtype_of(desc->dtype_k)->name;
+    char *const text = plan->description;
+    const size_t capacity = sizeof plan->description;
+    char part[80];
+    if (desc->operation == CLATTN_OPERATION_MERGE) {
+        snprintf(text, capacity, "%s: %s to %s; head dim %d", name, q, clattn__dtype_of(desc->dtype_o)->name,
+                 (int)desc->head_dim_v);
+        return;
+    }
+    if (desc->operation == CLATTN_OPERATION_CONVERT) {
+        snprintf(text, capacity, "%s: %s to %s; head dim %d", name, q, k, (int)desc->head_dim_qk);
+        return;
+    }
+    if ((desc->features & CLATTN_FEATURE_V_IN_K) != 0)
+        snprintf(text, capacity, "%s: %s to k %s with v in it; head dims %d/%d", name, q, k,
+                 (int)desc->head_dim_qk, (int)desc->head_dim_v);
+    else
+        snprintf(text, capacity, "%s: %s to k %s, v %s; head dims %d/%d", name, q, k,
+                 clattn__dtype_of(desc->dtype_v)->name, (int)desc->head_dim_qk, (int)desc->head_dim_v);
+    if (desc->rope != CLATTN_ROPE_NONE) {
+        snprintf(part, sizeof part, "; rope %s over %d columns",
+                 desc->rope == CLATTN_ROPE_NEOX ? "neox" : "interleaved", (int)desc->rotary_dim);
+        append(text, capacity, part);
+    }
+    if (desc->page_size > 0) {
+        snprintf(part, sizeof part, "; pages of %d", (int)desc->page_size);
+        append(text, capacity, part);
+    }
 }
 
 /* "portable: tiles 64x32, ...; decode tiles 8x64, ...; q f16, ..." */
@@ -461,8 +501,10 @@ static clattn_status choose_path(clattn_plan *plan)
             continue;
         }
         const clattn_status status = choose_tiles(plan, path, &notes);
-        if (status == CLATTN_SUCCESS)
+        if (status == CLATTN_SUCCESS && plan->desc.operation == CLATTN_OPERATION_FORWARD)
             describe(plan, notes.passed_over);
+        else if (status == CLATTN_SUCCESS)
+            describe_operation(plan);
         if (status != CLATTN_COMPILE_FAILED || notes.is_final)
             return status;
     }

@@ -146,8 +146,7 @@ static clattn_status create_instances(clattn__program *program, clattn_context *
             continue;
         for (int i = 0; i < CLATTN__INSTANCES; i++) {
             cl_int code = CL_SUCCESS;
-            program->instance[kernel][i] =
-                context->cl.clCreateKernel(program->program, kernel_name(program, kernel), &code);
+            program->instance[kernel][i] = clattn__instance_create(program, &context->cl, kernel, &code);
             FORWARD_IF_CL_ERROR(&program->log, WHERE, "clCreateKernel", code);
         }
         program->free_instances[kernel] = (1u << CLATTN__INSTANCES) - 1;
@@ -408,4 +407,10 @@ void clattn__instance_return(clattn__program *program, int kernel, cl_kernel ins
             program->free_instances[kernel] |= 1u << i;
     clattn__condition_wake_all(&program->instance_returned);
     clattn__mutex_unlock(&program->mutex);
+}
+
+cl_kernel clattn__instance_create(const clattn__program *program, const clattn__cl *cl, int kernel,
+                                  cl_int *code)
+{
+    return cl->clCreateKernel(program->program, kernel_name(program, kernel), code);
 }

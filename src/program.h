@@ -48,6 +48,10 @@ size_t clattn__work_items(const clattn__program *program, int kernel);
 cl_kernel clattn__instance_take(clattn__program *program, int kernel);
 void clattn__instance_return(clattn__program *program, int kernel, cl_kernel instance);
 
+/* One more, which the caller releases. */
+cl_kernel clattn__instance_create(const clattn__program *program, const clattn__cl *cl, int kernel,
+                                  cl_int *code);
+
 void clattn__programs_release(clattn_context *context);
 
 #endif

@@ -132,6 +132,18 @@ class Attention:
         self._run(args, "clattn_enqueue_kv_append", plan, tensors,
                   [tensors[name] for name in ("k", "v", "q_out", "kv_lens_out") if name in tensors])
 
+    def convert(self, source, target, scale=None):
+        """Writes source ([batch, heads, tokens, dim] of floats) into target, of a cache's type, and where that is
+        I8 into scale ([batch, heads, tokens])."""
+        tensors = {"from": source, "to": target, **({} if scale is None else {"scale": scale})}
+        plan = self._plan(**self._plan_of(
+            dtypes=(source.dtype, target.dtype, target.dtype, source.dtype), heads=(source.shape[1],) * 2,
+            dims=(source.shape[3],) * 2, features=("K_SCALE",) * (scale is not None), operation="convert"))
+        args = self.header.new("clattn_convert_args")
+        args.batch, args.len = source.shape[0], source.shape[2]
+        self._run(args, "clattn_enqueue_convert", plan, tensors,
+                  [tensors[name] for name in ("to", "scale") if name in tensors])
+
     def _run(self, args, function, plan, tensors, outputs):
         """Uploads, calls, reads back."""
         buffers = {}

@@ -38,9 +38,12 @@ def leave_without(what):
     sys.exit(1 if os.environ.get("CLATTN_CONFORMANCE_REQUIRE") == "1" else 77)
 
 
-def path_of(attention, options, portable=False):
-    """The path of a case; `portable`: unless the options say otherwise, the portable one."""
-    return options.path or ("portable" if portable else "cpu" if attention.has_path("cpu") else "auto")
+def path_of(attention, options, portable=False, **plan):
+    """The path of a case; `portable`: unless the options say otherwise, the portable one. `plan`: what the path must
+    take, as Attention.has_path has it."""
+    if options.path or portable:
+        return options.path or "portable"
+    return "cpu" if attention.has_path("cpu", **plan) else "portable" if plan else "auto"
 
 
 MISSES_SHOWN = 200

@@ -74,5 +74,5 @@ def forward(q, k, v, real=np.float64, rounded=None, causal=False, window=None, s
             sink = None if sinks is None else sinks[b, of_group].astype(real)[:, None, None]
             p = as_stored(softmax(scores, sink)) if m else np.zeros((group, n, 0), real)
             o[b, of_group, :n] = as_stored((p.reshape(group * n, m) @ v[b, h, :m].astype(real))
-                                           .reshape(group, n, -1))
+                                           .reshape(group, n, v.shape[3]))
     return o

@@ -110,6 +110,8 @@ static int end(void **state)
         "DRIVER",
         "VERSION",
         "EXTENSIONS",
+        "HIDDEN_FUNCTIONS",
+        "SVM",
         "REPORT",
         "FAIL",
         "OPENCL_C_VERSION",
@@ -282,6 +284,105 @@ static void test_extensions(void **state)
 
     fake("CLATTN_FAKE_EXTENSIONS", ""); /* a device without any */
     assert_text(CL_DEVICE_EXTENSIONS, "");
+}
+
+static void test_svm_facts(void **state)
+{
+    (void)state;
+    cl_device_svm_capabilities svm;
+    fake("CLATTN_FAKE_SVM", "coarse");
+    assert_int_equal(device_number(CL_DEVICE_SVM_CAPABILITIES, sizeof svm),
+                     CL_DEVICE_SVM_COARSE_GRAIN_BUFFER);
+    fake("CLATTN_FAKE_SVM", "none");
+    assert_int_equal(device_number(CL_DEVICE_SVM_CAPABILITIES, sizeof svm), 0);
+    fake("CLATTN_FAKE_VERSION", "OpenCL 1.2 fake");
+    assert_int_equal(clGetDeviceInfo(device, CL_DEVICE_SVM_CAPABILITIES, sizeof svm, &svm, NULL),
+                     CL_INVALID_VALUE);
+    fake("CLATTN_FAKE_VERSION", "OpenCL 2.0 fake");
+    assert_int_equal(device_number(CL_DEVICE_SVM_CAPABILITIES, sizeof svm), 0);
+}
+
+/* Copied, as ISO C has no conversion to a function. */
+static void find_function(void *function, const char *name)
+{
+    void *address = clGetExtensionFunctionAddressForPlatform(platform, name);
+    memcpy(function, &address, sizeof address);
+}
+
+static void test_unified_shared_memory(void **state)
+{
+    (void)state;
+    const size_t bytes = ITEMS * sizeof(cl_int);
+    clSetKernelArgMemPointerINTEL_fn set;
+    cl_int result = 0;
+    cl_int *memory = clSVMAlloc(context, CL_MEM_READ_WRITE, bytes, 0);
+    if (!memory)
+        skip();
+    fake("CLATTN_FAKE_EXTENSIONS", "cl_intel_unified_shared_memory_preview");
+    find_function(&set, "clSetKernelArgMemPointerINTEL");
+    assert_null(set);
+    fake("CLATTN_FAKE_EXTENSIONS", "cl_khr_spir cl_intel_unified_shared_memory");
+    find_function(&set, "clSetKernelArgMemPointerINTEL");
+    assert_non_null(set);
+    cl_kernel kernel = make_kernel("plain");
+    assert_int_equal(set(kernel, 0, memory), CL_SUCCESS);
+    assert_int_equal(launch(kernel, 16), CL_SUCCESS);
+    assert_int_equal(clEnqueueSVMMemcpy(queue, CL_TRUE, &result, memory + 1, sizeof result, 0, NULL, NULL),
+                     CL_SUCCESS);
+    assert_int_equal(result, 16);
+    assert_true(clattn_fakedev_fail("clSetKernelArgMemPointerINTEL:1:-6"));
+    assert_int_equal(set(kernel, 0, memory), CL_OUT_OF_HOST_MEMORY);
+    assert_int_equal(set(kernel, 0, memory), CL_SUCCESS);
+    assert_int_equal(clattn_fakedev_calls("clSetKernelArgMemPointerINTEL"), 3);
+    clReleaseKernel(kernel);
+    clSVMFree(context, memory);
+
+    fake("CLATTN_FAKE_HIDDEN_FUNCTIONS", "clFinish clSetKernelArgMemPointerINTEL");
+    find_function(&set, "clSetKernelArgMemPointerINTEL");
+    assert_null(set);
+    fake("CLATTN_FAKE_HIDDEN_FUNCTIONS", NULL);
+    assert_true(clattn_fakedev_fail("clGetExtensionFunctionAddressForPlatform:1:-6"));
+    find_function(&set, "clSetKernelArgMemPointerINTEL");
+    assert_null(set);
+}
+
+static void test_command_buffer(void **state)
+{
+    (void)state;
+    const size_t global = ITEMS, local = 32;
+    cl_int status;
+    cl_sync_point_khr point = 0;
+    clCreateCommandBufferKHR_fn create;
+    clFinalizeCommandBufferKHR_fn finalize;
+    clEnqueueCommandBufferKHR_fn enqueue;
+    clReleaseCommandBufferKHR_fn release;
+    clCommandNDRangeKernelKHR_fn command;
+    find_function(&create, "clCreateCommandBufferKHR");
+    find_function(&finalize, "clFinalizeCommandBufferKHR");
+    find_function(&enqueue, "clEnqueueCommandBufferKHR");
+    find_function(&release, "clReleaseCommandBufferKHR");
+    find_function(&command, "clCommandNDRangeKernelKHR");
+    if (!create || !finalize || !enqueue || !release || !command)
+        skip();
+    cl_kernel kernel = make_kernel("plain");
+    cl_command_buffer_khr buffer = create(1, &queue, NULL, &status);
+    assert_int_equal(status, CL_SUCCESS);
+    assert_true(clattn_fakedev_fail("clCommandNDRangeKernelKHR:1:-5"));
+    assert_int_equal(command(buffer, NULL, NULL, kernel, 1, NULL, &global, &local, 0, NULL, &point, NULL),
+                     CL_OUT_OF_RESOURCES);
+    assert_int_equal(point, 0);
+    assert_int_equal(command(buffer, NULL, NULL, kernel, 1, NULL, &global, &local, 0, NULL, &point, NULL),
+                     CL_SUCCESS);
+    assert_int_equal(clattn_fakedev_calls("clCommandNDRangeKernelKHR"), 2);
+    assert_int_equal(finalize(buffer), CL_SUCCESS);
+    assert_int_equal(enqueue(0, NULL, buffer, 0, NULL, NULL), CL_SUCCESS);
+    assert_int_equal(clFinish(queue), CL_SUCCESS);
+    assert_int_equal(first_result(), 32);
+    assert_int_equal(release(buffer), CL_SUCCESS);
+    clReleaseKernel(kernel);
+    fake("CLATTN_FAKE_HIDDEN_FUNCTIONS", "clCommandNDRangeKernelKHR");
+    find_function(&command, "clCommandNDRangeKernelKHR");
+    assert_null(command);
 }
 
 static cl_int find_devices(cl_device_type type, cl_uint *count)
@@ -904,6 +1005,9 @@ int main(int argc, char **argv)
         TEST(test_facts),
         TEST(test_versions),
         TEST(test_extensions),
+        TEST(test_svm_facts),
+        TEST(test_unified_shared_memory),
+        TEST(test_command_buffer),
         TEST(test_device_type),
         TEST(test_local_memory_of_variable),
         TEST(test_local_memory_of_argument),

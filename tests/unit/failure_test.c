@@ -1,6 +1,8 @@
 /* Every OpenCL function that the library calls fails once, at each place where it is called: the
  * right status comes back, a message says why, nothing leaks, and a later try succeeds. Likewise
  * the host allocator. */
+#undef CL_TARGET_OPENCL_VERSION
+#define CL_TARGET_OPENCL_VERSION 200 /* for clSVMAlloc */
 #include "../../src/cl_api.h"
 #include "fixture.h"
 
@@ -25,8 +27,13 @@ static void skip_on_portable(void)
 /* What the library asks the driver, from its own table. */
 static const char *const functions[] = {
 #define NAME(name) #name,
-    CLATTN__CL_FUNCTIONS(NAME)
+#define OPTIONAL_NAME(name, type) #name,
+#define EXTENSION_NAME(name, type, extension) #name,
+    CLATTN__CL_FUNCTIONS(NAME) CLATTN__CL_OPTIONAL_FUNCTIONS(OPTIONAL_NAME)
+        CLATTN__CL_EXTENSION_FUNCTIONS(EXTENSION_NAME)
 #undef NAME
+#undef OPTIONAL_NAME
+#undef EXTENSION_NAME
 };
 
 static int is_release(const char *function) { return strncmp(function, "clRelease", 9) == 0; }
@@ -106,6 +113,7 @@ static int context_tolerance(const char *function, int nth)
 {
     enum { WORK_ITEM_SIZES = 6, PLATFORM = 15, EXTENSIONS, SVM }; /* in the order of src/device.c */
     return strcmp(function, "clGetPlatformInfo") == 0 ||
+           strcmp(function, "clGetExtensionFunctionAddressForPlatform") == 0 ||
            (strcmp(function, "clGetDeviceInfo") == 0 &&
             (nth == WORK_ITEM_SIZES || (nth >= PLATFORM && nth <= SVM)));
 }
@@ -145,9 +153,12 @@ static clattn_status open_plan(void)
 /* Of these functions the first calls are clattn_context_create's, which has its own test. */
 static int made_by_context_create(const char *function)
 {
-    static const char *const its_own[] = {"clGetContextInfo", "clGetDeviceInfo", "clGetPlatformInfo",
-                                          "clRetainContext",  "clRetainDevice",  "clCreateCommandQueue",
-                                          "clReleaseContext", "clReleaseDevice", "clReleaseCommandQueue"};
+    static const char *const its_own[] = {
+        "clGetContextInfo",      "clGetDeviceInfo",
+        "clGetPlatformInfo",     "clRetainContext",
+        "clRetainDevice",        "clCreateCommandQueue",
+        "clReleaseContext",      "clReleaseDevice",
+        "clReleaseCommandQueue", "clGetExtensionFunctionAddressForPlatform"};
     for (size_t i = 0; i < sizeof its_own / sizeof *its_own; i++)
         if (strcmp(function, its_own[i]) == 0)
             return 1;
@@ -364,6 +375,89 @@ static void test_enqueue_in_pieces(void **state)
     check_enqueue(1, 20);
 }
 
+/* ---- Tensors that are pointers ---- */
+
+/* q and lse one kind, o the other. */
+static void test_enqueue_pointers(void **state)
+{
+    const clattn_context_options options = options_with(&log_);
+    (void)state;
+    skip_on_portable();
+    assert_true(clattn_fakedev_set("CLATTN_FAKE_EXTENSIONS", "cl_intel_unified_shared_memory"));
+    context = context_with(&options);
+    plan = plan_with(context, &desc);
+    call_open(&call, device.context, &desc, 1, 20, 9, 1);
+    clattn_tensor *tensors[] = {&call.args.q, &call.args.o, &call.args.lse};
+    void *buffers[3], *pointers[3];
+    for (int i = 0; i < 3; i++) {
+        pointers[i] = clSVMAlloc(device.context, CL_MEM_READ_WRITE, 4096, 0);
+        if (pointers[i] == NULL)
+            skip();
+        buffers[i] = tensors[i]->handle;
+        tensors[i]->handle = pointers[i];
+        tensors[i]->mem_kind = i == 1 ? CLATTN_MEM_USM : CLATTN_MEM_SVM;
+    }
+    int failures = 0;
+    static const char *const setters[] = {"clSetKernelArgSVMPointer", "clSetKernelArgMemPointerINTEL"};
+    for (int i = 0; i < 2; i++) {
+        const int failed = sweep_function(setters[i], enqueue, none);
+        assert_int_equal(failed, i == 0 ? 2 : 1);
+        failures += failed;
+    }
+    assert_int_equal(failures, 3);
+    for (int i = 0; i < 3; i++) {
+        clSVMFree(device.context, pointers[i]);
+        tensors[i]->handle = buffers[i];
+        tensors[i]->mem_kind = CLATTN_MEM_BUFFER;
+    }
+    call_close(&call);
+    clattn_plan_release(plan);
+    clattn_context_release(context);
+    assert_true(clattn_fakedev_set("CLATTN_FAKE_EXTENSIONS", NULL));
+}
+
+/* ---- Record ---- */
+
+static void *(CL_API_CALL *create_buffer)(cl_uint, const cl_command_queue *, const void *, cl_int *);
+static cl_int(CL_API_CALL *release_buffer)(void *);
+
+static clattn_status record(void)
+{
+    cl_int code = CL_SUCCESS;
+    cl_uint point = 0;
+    void *buffer = create_buffer(1, &device.queue, NULL, &code);
+    assert_int_equal(code, CL_SUCCESS);
+    const clattn_status status =
+        clattn_record_forward(plan, buffer, device.queue, &call.args, 0, NULL, &point);
+    assert_true((point != 0) == (status == CLATTN_SUCCESS)); /* PoCL counts them from 1 */
+    assert_true(clattn_fakedev_fail(NULL));
+    assert_int_equal(release_buffer(buffer), CL_SUCCESS);
+    return status;
+}
+
+static void test_record(void **state)
+{
+    clattn_context_options options = options_with(&log_);
+    cl_platform_id platform;
+    (void)state;
+    assert_int_equal(clGetDeviceInfo(device.id, CL_DEVICE_PLATFORM, sizeof platform, &platform, NULL),
+                     CL_SUCCESS);
+    void *create = clGetExtensionFunctionAddressForPlatform(platform, "clCreateCommandBufferKHR");
+    void *let_go = clGetExtensionFunctionAddressForPlatform(platform, "clReleaseCommandBufferKHR");
+    if (create == NULL || let_go == NULL)
+        skip();
+    memcpy(&create_buffer, &create, sizeof create);
+    memcpy(&release_buffer, &let_go, sizeof let_go);
+    options.max_work_per_launch = 1;
+    context = context_with(&options);
+    plan = plan_with(context, &desc);
+    call_open(&call, device.context, &desc, 1, 200, 9, 1);
+    assert_in_range(sweep(record, enqueue_tolerance), 20, 400);
+    call_close(&call);
+    clattn_plan_release(plan);
+    clattn_context_release(context);
+}
+
 /* ---- The host allocator ---- */
 
 static struct {
@@ -485,10 +579,16 @@ static int close_all(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_context_create),         cmocka_unit_test(test_plan_create),
-        cmocka_unit_test(test_plan_create_from_cache), cmocka_unit_test(test_store_fails),
-        cmocka_unit_test(test_build_failure),          cmocka_unit_test(test_enqueue),
-        cmocka_unit_test(test_enqueue_in_pieces),      cmocka_unit_test(test_allocator),
+        cmocka_unit_test(test_context_create),
+        cmocka_unit_test(test_plan_create),
+        cmocka_unit_test(test_plan_create_from_cache),
+        cmocka_unit_test(test_store_fails),
+        cmocka_unit_test(test_build_failure),
+        cmocka_unit_test(test_enqueue),
+        cmocka_unit_test(test_enqueue_in_pieces),
+        cmocka_unit_test(test_enqueue_pointers),
+        cmocka_unit_test(test_record),
+        cmocka_unit_test(test_allocator),
     };
     fixture_arguments(argc, argv);
     return cmocka_run_group_tests(tests, open_all, close_all);
