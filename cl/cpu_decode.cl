@@ -306,7 +306,6 @@ INLINE void store_rows(const decode_rows *rows, const decode_place *at)
         const int head = head_of(rows, r, at), query = query_of(rows, r, a);
         const float sum = rows->sum[r];
         const float factor = sum == 0.0f ? 0.0f : 1.0f / sum;
-        const float lse = sum == 0.0f ? -INFINITY : rows->max[r] * SCORE_TO_NATURAL + log(sum);
         int c = 0;
         if (a->num_splits > 1) {
             const long place = part_place(at->batch, query, head, at->split, &at->seq, a);
@@ -315,7 +314,9 @@ INLINE void store_rows(const decode_rows *rows, const decode_place *at)
                 vstore4(vload4(0, rows->o[r] + c) * factor, 0, o + c);
             for (; c < a->head_dim_v; c++)
                 o[c] = rows->o[r][c] * factor;
-            *part_lse(at->in->workspace, place, a) = lse;
+            __global float *state = part_state(at->in->workspace, place, a);
+            state[0] = rows->max[r];
+            state[1] = sum;
         } else {
             const long row = query_base(&a->o, at->batch, head, &at->seq) + query * a->o.token;
             for (; c + 4 <= a->head_dim_v; c += 4)
@@ -324,7 +325,8 @@ INLINE void store_rows(const decode_rows *rows, const decode_place *at)
                 STORE1(O_TYPE)(at->in->o, row + c, rows->o[r][c] * factor);
             if (has(a, FEATURE_LSE))
                 at->in->lse[query_base(&a->lse, at->batch, head, &at->seq) + query * a->lse.token] =
-                    lse * a->lse_unit;
+                    sum == 0.0f ? -INFINITY
+                                : (rows->max[r] * SCORE_TO_NATURAL + log(sum)) * a->lse_unit;
         }
     }
 }

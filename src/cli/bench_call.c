@@ -58,6 +58,7 @@ int bench_call_open(bench_call *out, cli_device *device, const bench_options *op
     o.window_left = options->window[0];
     o.window_right = options->window[1];
     o.path = options->path;
+    o.serving.phase = PHASE_GIVEN(CLATTN_PHASE_PREFILL);
     const int64_t rows_q = shape->batch * shape->heads_q * shape->q_len;
     const int64_t rows_kv = shape->batch * shape->heads_kv * shape->kv_len;
     in.q = out->inputs[0] = random_tensor(&random, rows_q * shape->head_dim_qk, in.dtype_q, 1.0f);

@@ -3,22 +3,71 @@
 
 #include "clattn.h"
 #include "cli.h"
+#include "option_words.h"
 #include "tensor_convert.h"
 
 #include <cjson/cJSON.h>
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 const char *const tensor_names[TENSOR_COUNT] = {
-    "q",     "k",      "v",       "bias",    "mask",        "bias_head_scale", "alibi_slopes",
-    "sinks", "q_lens", "kv_lens", "offsets", "tiles_count", "tiles_index",     "user",
-    "o",     "lse"};
+    [TENSOR_Q] = "q",
+    [TENSOR_K] = "k",
+    [TENSOR_V] = "v",
+    [TENSOR_BIAS] = "bias",
+    [TENSOR_MASK] = "mask",
+    [TENSOR_BIAS_HEAD_SCALE] = "bias_head_scale",
+    [TENSOR_ALIBI_SLOPES] = "alibi_slopes",
+    [TENSOR_SINKS] = "sinks",
+    [TENSOR_Q_LENS] = "q_lens",
+    [TENSOR_KV_LENS] = "kv_lens",
+    [TENSOR_OFFSETS] = "offsets",
+    [TENSOR_TILES_COUNT] = "tiles_count",
+    [TENSOR_TILES_INDEX] = "tiles_index",
+    [TENSOR_USER] = "user",
+    [TENSOR_CU_SEQLENS_Q] = "cu_seqlens_q",
+    [TENSOR_CU_SEQLENS_K] = "cu_seqlens_k",
+    [TENSOR_BLOCK_TABLE] = "block_table",
+    [TENSOR_K_SCALE] = "k_scale",
+    [TENSOR_V_SCALE] = "v_scale",
+    [TENSOR_K_NEW] = "k_new",
+    [TENSOR_V_NEW] = "v_new",
+    [TENSOR_ROPE_COS] = "rope_cos",
+    [TENSOR_ROPE_SIN] = "rope_sin",
+    [TENSOR_O] = "o",
+    [TENSOR_LSE] = "lse",
+};
 
-const int tensor_num_strides[TENSOR_COUNT] = {3, 3, 3, 4, 4, 2, 2, 2, 1, 1, 1, 3, 4, 0, 3, 3};
+const int tensor_num_strides[TENSOR_COUNT] = {
+    [TENSOR_Q] = 3,
+    [TENSOR_K] = 3,
+    [TENSOR_V] = 3,
+    [TENSOR_BIAS] = 4,
+    [TENSOR_MASK] = 4,
+    [TENSOR_BIAS_HEAD_SCALE] = 2,
+    [TENSOR_ALIBI_SLOPES] = 2,
+    [TENSOR_SINKS] = 2,
+    [TENSOR_Q_LENS] = 1,
+    [TENSOR_KV_LENS] = 1,
+    [TENSOR_OFFSETS] = 1,
+    [TENSOR_TILES_COUNT] = 3,
+    [TENSOR_TILES_INDEX] = 4,
+    [TENSOR_USER] = 0,
+    [TENSOR_CU_SEQLENS_Q] = 1,
+    [TENSOR_CU_SEQLENS_K] = 1,
+    [TENSOR_BLOCK_TABLE] = 2,
+    [TENSOR_K_SCALE] = 3,
+    [TENSOR_V_SCALE] = 3,
+    [TENSOR_K_NEW] = 3,
+    [TENSOR_V_NEW] = 3,
+    [TENSOR_ROPE_COS] = 1,
+    [TENSOR_ROPE_SIN] = 1,
+    [TENSOR_O] = 3,
+    [TENSOR_LSE] = 3,
+};
 
 const option_row call_rows[] = {
     {OPTION_CAUSAL, "causal", 0, ARGUMENT_OPTIONAL, "bottom-right|top-left",
@@ -28,7 +77,8 @@ const option_row call_rows[] = {
      "keys seen left and right of the position; -1: all"},
     {OPTION_SCALE, "scale", 0, ARGUMENT_REQUIRED, "X", "default: 1/sqrt(head dim)"},
     {OPTION_SOFTCAP, "softcap", 0, ARGUMENT_REQUIRED, "X", "scores become X * tanh(score / X)"},
-    {OPTION_LAYOUT, "layout", 0, ARGUMENT_REQUIRED, "bhsd|bshd", "of q, k, v and o; default: bhsd"},
+    {OPTION_LAYOUT, "layout", 0, ARGUMENT_REQUIRED, "bhsd|bshd",
+     "of q, k, v and o, unless packed or paged; default: bhsd"},
     {OPTION_OUT_DTYPE, "out-dtype", 0, ARGUMENT_REQUIRED, "TYPE", "f32, f16 or bf16; default: q's"},
     {OPTION_LSE, "lse", 0, ARGUMENT_NONE, NULL, "also the log-sum-exp of every row"},
     {OPTION_LSE_BASE, "lse-base", 0, ARGUMENT_REQUIRED, "2|e", "of the log-sum-exp; default: e"},
@@ -56,17 +106,8 @@ const option_row call_rows[] = {
     }
 
 const option_row call_rows_not_offered[] = {
-    NOT_OFFERED("splits"),
-    NOT_OFFERED("deterministic"),
-    NOT_OFFERED("batch-invariant"),
-    NOT_OFFERED("dropout"),
-    NOT_OFFERED("seed"),
-    NOT_OFFERED("dropout-offset"),
-    NOT_OFFERED("kv-dtype"),
-    NOT_OFFERED("emit-cache"),
-    NOT_OFFERED("backward"),
-    NOT_OFFERED("rope"),
-    {OPTION_END, NULL, 0, 0, NULL, NULL},
+    NOT_OFFERED("deterministic"),  NOT_OFFERED("dropout"),  NOT_OFFERED("seed"),
+    NOT_OFFERED("dropout-offset"), NOT_OFFERED("backward"), {OPTION_END, NULL, 0, 0, NULL, NULL},
 };
 
 static int apply_causal(call_options *o, const char *value)
@@ -250,7 +291,7 @@ int call_options_apply(call_options *o, int id, const char *name, const char *va
         o->verify = 1;
         return CLI_OK;
     default:
-        return -1;
+        return serving_option_apply(&o->serving, id, name, value);
     }
 }
 
@@ -265,22 +306,10 @@ int call_options_check(const call_options *o)
         return cli_fail(CLI_USAGE, "--lse-base: expected with --lse");
     if (o->num_user_values && !o->score_mod && !o->mask_mod)
         return cli_fail(CLI_USAGE, "--user-values: expected with --score-mod or --mask-mod, which see them");
-    return CLI_OK;
+    return serving_options_check(&o->serving);
 }
 
 /* ---- To and from a case file ------------------------------------------------------------------- */
-
-static void add_word(cJSON *words, const char *format, ...) CLI_PRINTF(2, 3);
-
-static void add_word(cJSON *words, const char *format, ...)
-{
-    char text[192];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    cJSON_AddItemToArray(words, cJSON_CreateString(text));
-}
 
 /* Numbers with commas between them after "--name=prefix". */
 static void add_integers(cJSON *words, const char *name, const char *tensor, const int64_t *value, int count)
@@ -290,17 +319,7 @@ static void add_integers(cJSON *words, const char *name, const char *tensor, con
         const size_t used = strlen(text);
         cli_format(text + used, sizeof text - used, "%s%" PRId64, i ? "," : "", value[i]);
     }
-    add_word(words, "--%s=%s%s%s", name, tensor ? tensor : "", tensor ? "=" : "", text);
-}
-
-static void add_numbers(cJSON *words, const char *name, const float *value, int count)
-{
-    char text[160] = "";
-    for (int i = 0; i < count; i++) {
-        const size_t used = strlen(text);
-        cli_format(text + used, sizeof text - used, "%s%.9g", i ? "," : "", (double)value[i]);
-    }
-    add_word(words, "--%s=%s", name, text);
+    option_add_word(words, "--%s=%s%s%s", name, tensor ? tensor : "", tensor ? "=" : "", text);
 }
 
 /* Of any length. Returns 0, or -1 without memory. */
@@ -320,10 +339,10 @@ static void add_positions(cJSON *words, const call_options *o)
 {
     const int64_t window[2] = {o->window_left, o->window_right};
     if (o->causal)
-        add_word(words, "%s",
-                 o->position_mode == CLATTN_POSITION_TOP_LEFT ? "--causal=top-left"
-                 : o->alignment_given                         ? "--causal=bottom-right"
-                                                              : "--causal");
+        option_add_word(words, "%s",
+                        o->position_mode == CLATTN_POSITION_TOP_LEFT ? "--causal=top-left"
+                        : o->alignment_given                         ? "--causal=bottom-right"
+                                                                     : "--causal");
     if (o->position_mode == CLATTN_POSITION_EXPLICIT)
         add_integers(words, "offset", NULL, &o->q_offset, 1);
     if (o->has_window)
@@ -334,15 +353,15 @@ static int add_scores(cJSON *words, const call_options *o)
 {
     const int64_t tiles[2] = {o->tile_rows, o->tile_keys};
     if (o->scale != 0)
-        add_numbers(words, "scale", &o->scale, 1);
+        option_add_numbers(words, "scale", &o->scale, 1);
     if (o->softcap != 0)
-        add_numbers(words, "softcap", &o->softcap, 1);
+        option_add_numbers(words, "softcap", &o->softcap, 1);
     if (o->alibi_max_bias != 0)
-        add_numbers(words, "alibi-max-bias", &o->alibi_max_bias, 1);
+        option_add_numbers(words, "alibi-max-bias", &o->alibi_max_bias, 1);
     if (o->tile_rows)
         add_integers(words, "tiles", NULL, tiles, 2);
     if (o->num_user_values)
-        add_numbers(words, "user-values", o->user_values, o->num_user_values);
+        option_add_numbers(words, "user-values", o->user_values, o->num_user_values);
     if (o->score_mod && add_text(words, "score-mod", o->score_mod) != 0)
         return -1;
     return o->mask_mod ? add_text(words, "mask-mod", o->mask_mod) : 0;
@@ -351,15 +370,16 @@ static int add_scores(cJSON *words, const call_options *o)
 static void add_results(cJSON *words, const call_options *o)
 {
     if (o->layout_bshd)
-        add_word(words, "--layout=bshd");
+        option_add_word(words, "--layout=bshd");
     if (o->out_dtype)
-        add_word(words, "--out-dtype=%s", dtype_name(o->out_dtype));
+        option_add_word(words, "--out-dtype=%s", dtype_name(o->out_dtype));
     if (o->want_lse)
-        add_word(words, "--lse");
+        option_add_word(words, "--lse");
     if (o->lse_base_2)
-        add_word(words, "--lse-base=2");
+        option_add_word(words, "--lse-base=2");
+    serving_options_to_words(words, &o->serving);
     if (o->path)
-        add_word(words, "--path=%s", path_name(o->path));
+        option_add_word(words, "--path=%s", path_name(o->path));
     for (int t = 0; t < TENSOR_COUNT; t++) {
         if (o->num_strides[t])
             add_integers(words, "strides", tensor_names[t], o->strides[t], o->num_strides[t]);
@@ -367,7 +387,7 @@ static void add_results(cJSON *words, const call_options *o)
             add_integers(words, "offset-bytes", tensor_names[t], &o->offset_bytes[t], 1);
     }
     if (o->verify)
-        add_word(words, "--verify");
+        option_add_word(words, "--verify");
 }
 
 char *call_options_to_json(const call_options *o, uint64_t local_bytes)
@@ -377,7 +397,7 @@ char *call_options_to_json(const call_options *o, uint64_t local_bytes)
     const int enough = add_scores(words, o) == 0;
     add_results(words, o);
     if (local_bytes)
-        add_word(words, "--local-memory=%" PRIu64, local_bytes);
+        option_add_word(words, "--local-memory=%" PRIu64, local_bytes);
     char *text = enough ? cJSON_PrintUnformatted(words) : NULL;
     cJSON_Delete(words);
     return text;
@@ -400,7 +420,7 @@ int call_options_from_words(call_options *options, common_options *common, const
         argv[i + 1] = (char *)words[i]; /* getopt moves them about, but changes none */
     argv[count + 1] = NULL;
     common_options ignored = {0}; /* a case file chooses neither device nor cache */
-    const option_set set = {{call_rows, call_rows_not_offered}, apply_from_words, options};
+    const option_set set = {{call_rows, serving_rows, call_rows_not_offered}, apply_from_words, options};
     int operands = 0;
     int status = options_parse(&set, &ignored, count + 1, argv, &operands);
     if (status == CLI_OK && operands > 0)

@@ -3,6 +3,7 @@
 #define CLATTN_CALL_OPTIONS_H
 
 #include "options.h"
+#include "serving_options.h"
 
 enum {
     TENSOR_Q,
@@ -19,6 +20,15 @@ enum {
     TENSOR_TILES_COUNT,
     TENSOR_TILES_INDEX,
     TENSOR_USER,
+    TENSOR_CU_SEQLENS_Q,
+    TENSOR_CU_SEQLENS_K,
+    TENSOR_BLOCK_TABLE,
+    TENSOR_K_SCALE,
+    TENSOR_V_SCALE,
+    TENSOR_K_NEW,
+    TENSOR_V_NEW,
+    TENSOR_ROPE_COS,
+    TENSOR_ROPE_SIN,
     NUM_INPUTS,
     TENSOR_O = NUM_INPUTS,
     TENSOR_LSE,
@@ -50,6 +60,7 @@ typedef struct call_options {
     const char *score_mod, *mask_mod; /* borrowed; NULL: none */
     int num_user_values;              /* 0: not given */
     float user_values[4];
+    serving_options serving;
     int verify;
     int num_strides[TENSOR_COUNT]; /* 0: contiguous */
     int64_t strides[TENSOR_COUNT][4];

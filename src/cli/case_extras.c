@@ -1,4 +1,5 @@
 /* case_extras.c: the optional tensors of a call. */
+#include "case_serving.h"
 #include "case_tensors.h"
 
 #include "cli.h"
@@ -107,6 +108,24 @@ static int read_extra(attention_case *c, int tensor, const safetensors_tensor *s
     return CLI_OK;
 }
 
+/* In pages, the longest sequence that there can be is seldom the longest that there is: bias and mask may
+ * have as many keys as some number between the two, which then bounds the call. */
+static void take_key_bound(attention_case *c, const safetensors_file *file)
+{
+    int64_t longest = 0;
+    for (int64_t b = 0; b < c->batch; b++)
+        if (case_kv_len(c, b) > longest)
+            longest = case_kv_len(c, b);
+    for (int t = TENSOR_BIAS; c->num_pages && t <= TENSOR_MASK; t++) {
+        const safetensors_tensor *source = safetensors_find(file, tensor_names[t]);
+        const int64_t keys = source && source->rank > 0 ? source->shape[source->rank - 1] : 1;
+        if (keys != 1 && keys >= longest && keys < c->kv_len) {
+            c->kv_len = keys;
+            return;
+        }
+    }
+}
+
 static int read_user(attention_case *c, const safetensors_tensor *source, const char *name)
 {
     case_tensor *t = &c->tensor[TENSOR_USER];
@@ -177,13 +196,33 @@ static int check_range(const attention_case *c, int tensor, int64_t least, int64
     return CLI_OK;
 }
 
-static int check_values(const attention_case *c, const char *name)
+/* A valid length is at most that of its packed sequence. */
+static int check_within(const attention_case *c, int lens, int cu_seqlens, const char *name)
+{
+    const int32_t *value = c->tensor[lens].values, *begin = c->tensor[cu_seqlens].values;
+    for (int64_t b = 0; value && begin && b < c->batch; b++)
+        if (value[b] > begin[b + 1] - begin[b])
+            return cli_fail(CLI_USAGE,
+                            "%.200s: tensor '%s' holds %d (its element %" PRId64
+                            "); expected 0 to %d, the rows that '%s' gives that entry",
+                            name, tensor_names[lens], (int)value[b], b, (int)(begin[b + 1] - begin[b]),
+                            tensor_names[cu_seqlens]);
+    return CLI_OK;
+}
+
+static int check_lengths(const attention_case *c, const char *name)
 {
     int status = check_range(c, TENSOR_Q_LENS, 0, c->q_len, name);
     if (status == CLI_OK)
         status = check_range(c, TENSOR_KV_LENS, 0, c->kv_len, name);
     if (status == CLI_OK)
-        status = check_range(c, TENSOR_OFFSETS, -CLATTN_MAX_LENGTH, CLATTN_MAX_LENGTH, name);
+        status = check_within(c, TENSOR_Q_LENS, TENSOR_CU_SEQLENS_Q, name);
+    return status == CLI_OK ? check_within(c, TENSOR_KV_LENS, TENSOR_CU_SEQLENS_K, name) : status;
+}
+
+static int check_numbers(const attention_case *c, const char *name)
+{
+    int status = check_range(c, TENSOR_OFFSETS, -CLATTN_MAX_LENGTH, CLATTN_MAX_LENGTH, name);
     if (status == CLI_OK)
         status = check_range(c, TENSOR_TILES_COUNT, 0, c->tensor[TENSOR_TILES_INDEX].dim[3], name);
     return status; /* entries that name no tile have a meaning: they are passed over */
@@ -205,16 +244,35 @@ static int compute_slopes(attention_case *c)
     return read_extra(c, TENSOR_ALIBI_SLOPES, &source, "--alibi-max-bias");
 }
 
-int case_read_extras(attention_case *c, const safetensors_file *file, const char *name)
+static int read_some(attention_case *c, int first, int last, const safetensors_file *file, const char *name)
 {
-    int status = check_combination(c, file, name);
-    for (int t = TENSOR_BIAS; status == CLI_OK && t < NUM_INPUTS; t++) {
+    int status = CLI_OK;
+    for (int t = first; status == CLI_OK && t <= last; t++) {
         const safetensors_tensor *source = safetensors_find(file, tensor_names[t]);
         if (source)
             status = t == TENSOR_USER ? read_user(c, source, name) : read_extra(c, t, source, name);
     }
+    return status;
+}
+
+/* Lengths come first: what is appended, and how many keys bias and mask have, goes by them. */
+int case_read_extras(attention_case *c, const safetensors_file *file, const char *name)
+{
+    int status = check_combination(c, file, name);
     if (status == CLI_OK)
-        status = check_values(c, name);
+        status = read_some(c, TENSOR_Q_LENS, TENSOR_OFFSETS, file, name);
+    if (status == CLI_OK)
+        status = check_lengths(c, name);
+    if (status == CLI_OK)
+        status = case_read_serving(c, file, name);
+    if (status == CLI_OK) {
+        take_key_bound(c, file);
+        status = read_some(c, TENSOR_BIAS, TENSOR_SINKS, file, name);
+    }
+    if (status == CLI_OK)
+        status = read_some(c, TENSOR_TILES_COUNT, TENSOR_USER, file, name);
+    if (status == CLI_OK)
+        status = check_numbers(c, name);
     if (status == CLI_OK && c->options.alibi_max_bias != 0)
         status = compute_slopes(c);
     return status;

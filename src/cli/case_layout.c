@@ -37,7 +37,7 @@ static int span_bytes(case_tensor *t)
     int64_t last = 0;
     for (int i = 0; i < 4; i++) {
         int64_t reach = t->dim[i] > 0 ? t->dim[i] - 1 : 0;
-        if (multiply(&reach, t->stride[i]) != 0 || reach > ((int64_t)1 << 59) - last)
+        if (multiply(&reach, t->stride[i]) != 0 || reach > ((int64_t)1 << 57) - last)
             return -1;
         last += reach;
     }

@@ -17,11 +17,13 @@ int case_read_bools(case_tensor *t, const safetensors_tensor *source, const char
 int case_read_integers(case_tensor *t, const safetensors_tensor *source, const char *name);
 int case_read_raw(case_tensor *t, const safetensors_tensor *source, const char *name);
 
+/* ---- case_matrices.c ---- */
+
+/* One of q, k, v, k_new and v_new, in the form that it has. */
+int case_read_matrix(attention_case *c, int tensor, const safetensors_file *file, const char *name);
+
 /* q, k and v, and with them the sizes of the case. */
 int case_read_matrices(attention_case *c, const safetensors_file *file, const char *name);
-
-/* The sizes that q, k and v have. */
-void case_set_sizes(attention_case *c);
 
 /* ---- case_extras.c ---- */
 

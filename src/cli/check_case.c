@@ -1,6 +1,7 @@
 /* check_case.c: one case of `clattn check`. */
 #include "check_case.h"
 
+#include "case_serving.h"
 #include "cli.h"
 #include "tensor_convert.h"
 
@@ -109,19 +110,26 @@ static int make_matrices(check_case *out, const check_group *group, const check_
 /* Offsets leave guard zones in front; strides, if asked for, gaps between everything. The numbers
  * are multiples of four elements by default (rows that kernels may read in whole vectors) and odd
  * otherwise. */
+void check_choose_layout(call_options *o, int tensor, const check_layout *l)
+{
+    const int64_t odd = l->unit <= 4 ? 36 : 3 * l->unit, even = l->unit <= 4 ? 64 : 2 * l->unit;
+    o->offset_bytes[tensor] = l->strided ? odd : even;
+    if (!l->strided)
+        return;
+    const int64_t inner = l->dim + 3 + tensor % 5;
+    const int64_t tokens = l->tokens > 0 ? l->tokens : 1;
+    int64_t *stride = o->strides[tensor];
+    o->num_strides[tensor] = 3;
+    stride[2] = l->tokens_first ? inner * l->heads + 1 : inner;
+    stride[1] = l->tokens_first ? inner : inner * tokens + 2;
+    stride[0] = (l->tokens_first ? stride[2] * tokens : stride[1] * l->heads) + 5;
+}
+
 static void choose_layout(call_options *o, int tensor, int64_t heads, int64_t tokens, int64_t dim,
                           int strided)
 {
-    o->offset_bytes[tensor] = strided ? 36 : 64;
-    if (!strided)
-        return;
-    const int64_t inner = dim + 3 + tensor;
-    int64_t *stride = o->strides[tensor];
-    tokens = tokens > 0 ? tokens : 1;
-    o->num_strides[tensor] = 3;
-    stride[2] = o->layout_bshd ? inner * heads + 1 : inner;
-    stride[1] = o->layout_bshd ? inner : inner * tokens + 2;
-    stride[0] = (o->layout_bshd ? stride[2] * tokens : stride[1] * heads) + 5;
+    const check_layout layout = {heads, tokens, dim, o->layout_bshd, 1, strided};
+    check_choose_layout(o, tensor, &layout);
 }
 
 /* Tensors that work score by score get a gap between keys as well; repeated axes stay so. */
@@ -174,8 +182,9 @@ static int choose_options(call_options *o, const check_group *group, const check
     o->verify = 1; /* so that the saved case tells what was wrong */
     if (group->dtype[3] != group->dtype[0])
         o->out_dtype = group->dtype[3];
-    if (group->mod) {
-        const check_mod *mod = &check_mods[group->mod - 1];
+    o->serving.phase = PHASE_GIVEN(group->phase);
+    if (group->variants == CHECK_MODS) {
+        const check_mod *mod = &check_mods[group->mod];
         o->score_mod = mod->score_mod;
         o->mask_mod = mod->mask_mod;
         o->num_user_values = mod->num_values;
@@ -185,6 +194,27 @@ static int choose_options(call_options *o, const check_group *group, const check
 }
 
 /* ---- One case ----------------------------------------------------------------------------------- */
+
+/* Padded sequences of floats. */
+static int make_padded(check_case *out, const check_group *group, const check_variant *v,
+                       const check_sizes *s, call_options *options, random_state *random)
+{
+    int status = make_matrices(out, group, s, random);
+    if (status == CLI_OK)
+        status = check_add_extras(out, group, v, options, random);
+    if (status != CLI_OK)
+        return status;
+    choose_layouts(out, options, (v->flags & STRIDED) != 0);
+    status = case_from_inputs(&out->c, &out->inputs, options);
+    if (status != CLI_OK)
+        return status;
+    out->c.checks_numbers = 0; /* so that cases with and without lengths share a program */
+    if (group->variants == CHECK_MODS)
+        out->c.mod = check_mod_twin(&check_mods[group->mod]);
+    change_keys(out, v->flags);
+    poison(out);
+    return CLI_OK;
+}
 
 int check_case_make(check_case *out, const check_group *group, int quick, int index, int32_t path,
                     uint64_t seed)
@@ -196,21 +226,12 @@ int check_case_make(check_case *out, const check_group *group, int quick, int in
     memset(out, 0, sizeof *out);
     int status = choose_options(&options, group, v, path);
     if (status == CLI_OK)
-        status = make_matrices(out, group, &s, &random);
-    if (status == CLI_OK)
-        status = check_add_extras(out, group, v, &options, &random);
-    if (status == CLI_OK) {
-        choose_layouts(out, &options, (v->flags & STRIDED) != 0);
-        status = case_from_inputs(&out->c, &out->inputs, &options);
-    }
+        status = check_is_serving(group) ? check_serving_make(out, group, v, &s, &options, &random)
+                                         : make_padded(out, group, v, &s, &options, &random);
     if (status != CLI_OK) {
         check_case_release(out);
         return status;
     }
-    if (group->mod)
-        out->c.mod = check_mod_twin(&check_mods[group->mod - 1]);
-    change_keys(out, v->flags);
-    poison(out);
     out->c.guard_bytes = 128;
     cli_format(out->name, sizeof out->name,
                "%s: [%" PRId64 ",%" PRId64 "/%" PRId64 ",%" PRId64 "/%" PRId64 "]", v->name, s.batch,

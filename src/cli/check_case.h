@@ -23,8 +23,32 @@ void check_case_release(check_case *check);
 
 /* ---- check_extras.c ---- */
 
+/* Appends a tensor of `rank` dimensions whose elements have `size` bytes. Returns its memory, NULL without.
+ */
+void *check_add(check_case *out, const char *name, const char *dtype, size_t size, int rank,
+                const int64_t *shape);
+
 /* Adds the optional tensors of a variant to the inputs. */
 int check_add_extras(check_case *out, const check_group *group, const check_variant *v,
                      const call_options *options, random_state *random);
+
+/* ---- check_serving.c ---- */
+
+/* Makes the tensors of a group that is serving, all of them among `extra`, and the case. */
+int check_serving_make(check_case *out, const check_group *group, const check_variant *v,
+                       const check_sizes *sizes, call_options *options, random_state *random);
+
+/* ---- check_case.c ---- */
+
+/* How a tensor is laid out in its buffer: guard zones in front, and with `strided` gaps between everything.
+ */
+typedef struct check_layout {
+    int64_t heads, tokens, dim; /* of a row in units of the type */
+    int tokens_first;           /* tokens, then heads, as [B,N,H,D] */
+    int64_t unit;               /* bytes */
+    int strided;
+} check_layout;
+
+void check_choose_layout(call_options *options, int tensor, const check_layout *layout);
 
 #endif

@@ -8,10 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Appends a tensor of `rank` dimensions whose elements have `size` bytes. Returns its memory, NULL without.
- */
-static void *add(check_case *out, const char *name, const char *dtype, size_t size, int rank,
-                 const int64_t *shape)
+void *check_add(check_case *out, const char *name, const char *dtype, size_t size, int rank,
+                const int64_t *shape)
 {
     const size_t n = out->inputs.num_extra;
     safetensors_tensor *t = &out->extra[n];
@@ -54,7 +52,8 @@ static int add_bias(check_case *out, const check_variant *v, int32_t dtype, rand
 {
     int64_t shape[4];
     const int64_t count = broadcast_shape(&out->inputs, v->bias_axes, shape);
-    unsigned char *values = add(out, "bias", dtype_safetensors_name(dtype), dtype_size(dtype), 4, shape);
+    unsigned char *values =
+        check_add(out, "bias", dtype_safetensors_name(dtype), dtype_size(dtype), 4, shape);
     for (int64_t i = 0; values && i < count; i++) {
         const int one_row = shape[2] > 1 && i / shape[3] % shape[2] == shape[2] / 2;
         float value = random_normal(random);
@@ -71,7 +70,7 @@ static int add_mask(check_case *out, const check_variant *v, random_state *rando
 {
     int64_t shape[4];
     const int64_t count = broadcast_shape(&out->inputs, v->mask_axes, shape);
-    unsigned char *values = add(out, "mask", "U8", 1, 4, shape);
+    unsigned char *values = check_add(out, "mask", "U8", 1, 4, shape);
     for (int64_t i = 0; values && i < count; i++) {
         const int64_t row = i / shape[3] % shape[2], key = i % shape[3];
         int allows = v->flags & MASK_BLOCKS ? (row / 32 + key / 32) % 2 == 0 : (int)random_below(random, 2);
@@ -87,7 +86,7 @@ static float *add_by_head(check_case *out, const char *name, int rank, random_st
 {
     const int64_t shape[2] = {rank == 2 ? out->inputs.batch : out->inputs.heads_q, out->inputs.heads_q};
     const int64_t count = rank == 2 ? shape[0] * shape[1] : shape[0];
-    float *values = add(out, name, "F32", sizeof *values, rank, shape);
+    float *values = check_add(out, name, "F32", sizeof *values, rank, shape);
     for (int64_t i = 0; values && i < count; i++)
         values[i] = random_normal(random);
     return values;
@@ -123,7 +122,7 @@ static int add_head_scale(check_case *out, random_state *random)
 static int add_lens(check_case *out, const char *name, int64_t most, random_state *random)
 {
     const int64_t first = random_below(random, 4);
-    int32_t *values = add(out, name, "I32", sizeof *values, 1, &out->inputs.batch);
+    int32_t *values = check_add(out, name, "I32", sizeof *values, 1, &out->inputs.batch);
     for (int64_t b = 0; values && b < out->inputs.batch; b++) {
         const int64_t of_kind[4] = {0, most, most < 1 ? most : 1, random_below(random, most + 1)};
         values[b] = (int32_t)of_kind[(first + b) % 4];
@@ -134,7 +133,7 @@ static int add_lens(check_case *out, const char *name, int64_t most, random_stat
 static int add_offsets(check_case *out, random_state *random)
 {
     const int64_t q_len = out->inputs.q_len, kv_len = out->inputs.kv_len;
-    int32_t *values = add(out, "offsets", "I32", sizeof *values, 1, &out->inputs.batch);
+    int32_t *values = check_add(out, "offsets", "I32", sizeof *values, 1, &out->inputs.batch);
     for (int64_t b = 0; values && b < out->inputs.batch; b++) /* some rows before all keys, some behind */
         values[b] = (int32_t)(random_below(random, q_len + kv_len + 9) - q_len - 4);
     return values != NULL;
@@ -175,8 +174,8 @@ static int add_tiles(check_case *out, const check_variant *v, const call_options
     const int64_t shape[4] = {random_below(random, 2) ? in->batch : 1,
                               random_below(random, 2) ? in->heads_q : 1, query_tiles, capacity};
     const int64_t lists = shape[0] * shape[1] * shape[2];
-    int32_t *count = add(out, "tiles_count", "I32", sizeof *count, 3, shape);
-    int32_t *index = add(out, "tiles_index", "I32", sizeof *index, 4, shape);
+    int32_t *count = check_add(out, "tiles_count", "I32", sizeof *count, 3, shape);
+    int32_t *index = check_add(out, "tiles_index", "I32", sizeof *index, 4, shape);
     for (int64_t i = 0; count && index && i < lists; i++)
         count[i] = fill_list(index + i * capacity, capacity, key_tiles, (v->flags & TILES_WILD) != 0, random);
     return count && index;
@@ -185,7 +184,7 @@ static int add_tiles(check_case *out, const check_variant *v, const call_options
 static int add_table(check_case *out)
 {
     const int64_t shape[1] = {CHECK_TABLE};
-    float *values = add(out, "user", "F32", sizeof *values, 1, shape);
+    float *values = check_add(out, "user", "F32", sizeof *values, 1, shape);
     if (values)
         memcpy(values, check_table, sizeof check_table);
     return values != NULL;
@@ -213,7 +212,7 @@ int check_add_extras(check_case *out, const check_group *group, const check_vari
         enough = add_offsets(out, random);
     if (enough && v->flags & TILES)
         enough = add_tiles(out, v, options, random);
-    if (enough && group->mod && check_mods[group->mod - 1].has_table)
+    if (enough && group->variants == CHECK_MODS && check_mods[group->mod].has_table)
         enough = add_table(out);
     return enough ? CLI_OK : cli_fail(CLI_FAILED, "out of memory");
 }

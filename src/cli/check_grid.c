@@ -3,65 +3,118 @@
 
 #include "clattn.h"
 
-enum { F32 = CLATTN_DTYPE_F32, F16 = CLATTN_DTYPE_F16, BF16 = CLATTN_DTYPE_BF16 };
+enum {
+    F32 = CLATTN_DTYPE_F32,
+    F16 = CLATTN_DTYPE_F16,
+    BF16 = CLATTN_DTYPE_BF16,
+    I8 = CLATTN_DTYPE_I8,
+    E4M3 = CLATTN_DTYPE_F8_E4M3,
+    E5M2 = CLATTN_DTYPE_F8_E5M2,
+    Q8_0 = CLATTN_DTYPE_Q8_0,
+    Q4_0 = CLATTN_DTYPE_Q4_0,
+    Q4_1 = CLATTN_DTYPE_Q4_1,
+    Q5_0 = CLATTN_DTYPE_Q5_0,
+    Q5_1 = CLATTN_DTYPE_Q5_1,
+    IQ4_NL = CLATTN_DTYPE_IQ4_NL,
+    PREFILL = CLATTN_PHASE_PREFILL,
+    DECODE = CLATTN_PHASE_DECODE
+};
 
 /* ---- Groups -------------------------------------------------------------------------------------
  */
 
-#define ALL(type)              \
-    {                          \
-        type, type, type, type \
-    }
+/* clang-format off */
+#define EACH(q, k, v, o) {q, k, v, o}
+#define ALL(type) EACH(type, type, type, type)
+#define CACHE(k, v) EACH(F32, k, v, F32)
+#define LEAN(types, qk, v, quick) {types, qk, v, CHECK_LEAN, 0, 0, PREFILL, 0, quick}
+#define FULL(types, qk, v, bias, quick) {types, qk, v, CHECK_FULL, bias, 0, PREFILL, 0, quick}
+#define MODS(types, qk, v, bias, mod, quick) {types, qk, v, CHECK_MODS, bias, mod, PREFILL, 0, quick}
+#define DECODE_LEAN(types, qk, v, quick) {types, qk, v, CHECK_LEAN, 0, 0, DECODE, 0, quick}
+#define DECODE_FULL(types, qk, v, bias, quick) {types, qk, v, CHECK_FULL, bias, 0, DECODE, 0, quick}
+#define SEQUENCES(types, qk, v, phase, quick) {types, qk, v, CHECK_SEQUENCES, 0, 0, phase, 0, quick}
+#define PAGES(types, qk, v, phase, page, quick) {types, qk, v, CHECK_PAGES, 0, 0, phase, page, quick}
+/* clang-format on */
 
 /* Head dims of one class (up to 32, 64, 96, 128, ...) share a program. */
 const check_group check_groups[] = {
-    {ALL(F32), 64, 64, 0, 0, 0, 1},
-    {ALL(F16), 24, 24, 1, F32, 0, 1},
-    {ALL(BF16), 20, 20, 0, 0, 0, 1},
-    {ALL(F32), 20, 20, 1, F32, 2, 1},
-    {ALL(F16), 40, 40, 1, F32, 0, 0},
-    {ALL(BF16), 96, 96, 0, 0, 0, 0},
-    {ALL(F32), 1, 1, 0, 0, 0, 0},
-    {ALL(F32), 8, 8, 0, 0, 0, 0},
-    {ALL(F32), 59, 59, 0, 0, 0, 0},
-    {ALL(F32), 80, 80, 0, 0, 0, 0},
-    {ALL(F32), 96, 96, 0, 0, 0, 0},
-    {ALL(F32), 111, 111, 0, 0, 0, 0},
-    {ALL(F32), 128, 128, 0, 0, 0, 0},
-    {ALL(F32), 192, 192, 0, 0, 0, 0},
-    {ALL(F32), 256, 256, 0, 0, 0, 0},
-    {ALL(F16), 8, 8, 0, 0, 0, 0},
-    {ALL(F16), 59, 59, 0, 0, 0, 0},
-    {ALL(F16), 64, 64, 0, 0, 0, 0},
-    {ALL(F16), 80, 80, 0, 0, 0, 0},
-    {ALL(F16), 128, 128, 0, 0, 0, 0},
-    {ALL(F16), 256, 256, 0, 0, 0, 0},
-    {ALL(BF16), 40, 40, 0, 0, 0, 0},
-    {ALL(BF16), 64, 64, 0, 0, 0, 0},
-    {ALL(BF16), 111, 111, 0, 0, 0, 0},
-    {ALL(BF16), 128, 128, 0, 0, 0, 0},
-    {ALL(BF16), 192, 192, 0, 0, 0, 0},
-    {ALL(F32), 64, 64, 1, F32, 0, 0},
-    {ALL(F32), 111, 111, 1, F16, 0, 0},
-    {ALL(F32), 256, 256, 1, F32, 0, 0},
-    {ALL(F16), 64, 64, 1, F16, 0, 0},
-    {ALL(F16), 128, 128, 1, F16, 0, 0},
-    {ALL(BF16), 64, 64, 1, BF16, 0, 0},
-    {ALL(BF16), 128, 128, 1, F32, 0, 0},
-    {ALL(F32), 192, 128, 0, 0, 0, 0},
-    {ALL(F16), 192, 128, 0, 0, 0, 0},
-    {ALL(F32), 64, 160, 0, 0, 0, 0},
-    {ALL(F32), 512, 512, 0, 0, 0, 0},
-    {ALL(F16), 576, 512, 0, 0, 0, 0},
-    {ALL(F32), 576, 512, 1, F32, 0, 0},
-    {{F32, F16, BF16, F32}, 64, 64, 0, 0, 0, 0},
-    {{F16, BF16, F32, BF16}, 80, 80, 1, BF16, 0, 0},
-    {{BF16, F32, F16, F16}, 128, 128, 0, 0, 0, 0},
-    {{F16, F16, F16, F32}, 64, 64, 0, 0, 0, 0},
-    {ALL(F32), 64, 64, 1, F32, 1, 0},
-    {ALL(F16), 64, 64, 1, F16, 2, 0},
-    {ALL(BF16), 40, 40, 1, F32, 1, 0},
-    {ALL(F32), 192, 128, 1, F32, 2, 0},
+    LEAN(ALL(F32), 64, 64, QUICK),
+    FULL(ALL(F16), 24, 24, F32, QUICK),
+    LEAN(ALL(BF16), 20, 20, QUICK),
+    MODS(ALL(F32), 20, 20, F32, 1, QUICK),
+    FULL(ALL(F16), 40, 40, F32, 0),
+    LEAN(ALL(BF16), 96, 96, 0),
+    LEAN(ALL(F32), 1, 1, 0),
+    LEAN(ALL(F32), 8, 8, 0),
+    LEAN(ALL(F32), 59, 59, 0),
+    LEAN(ALL(F32), 80, 80, 0),
+    LEAN(ALL(F32), 96, 96, 0),
+    LEAN(ALL(F32), 111, 111, 0),
+    LEAN(ALL(F32), 128, 128, 0),
+    LEAN(ALL(F32), 192, 192, 0),
+    LEAN(ALL(F32), 256, 256, 0),
+    LEAN(ALL(F16), 8, 8, 0),
+    LEAN(ALL(F16), 59, 59, 0),
+    LEAN(ALL(F16), 64, 64, 0),
+    LEAN(ALL(F16), 80, 80, 0),
+    LEAN(ALL(F16), 128, 128, 0),
+    LEAN(ALL(F16), 256, 256, 0),
+    LEAN(ALL(BF16), 40, 40, 0),
+    LEAN(ALL(BF16), 64, 64, 0),
+    LEAN(ALL(BF16), 111, 111, 0),
+    LEAN(ALL(BF16), 128, 128, 0),
+    LEAN(ALL(BF16), 192, 192, 0),
+    FULL(ALL(F32), 64, 64, F32, 0),
+    FULL(ALL(F32), 111, 111, F16, 0),
+    FULL(ALL(F32), 256, 256, F32, 0),
+    FULL(ALL(F16), 64, 64, F16, 0),
+    FULL(ALL(F16), 128, 128, F16, 0),
+    FULL(ALL(BF16), 64, 64, BF16, 0),
+    FULL(ALL(BF16), 128, 128, F32, 0),
+    LEAN(ALL(F32), 192, 128, 0),
+    LEAN(ALL(F16), 192, 128, 0),
+    LEAN(ALL(F32), 64, 160, 0),
+    LEAN(ALL(F32), 512, 512, 0),
+    LEAN(ALL(F16), 576, 512, 0),
+    FULL(ALL(F32), 576, 512, F32, 0),
+    LEAN(EACH(F32, F16, BF16, F32), 64, 64, 0),
+    FULL(EACH(F16, BF16, F32, BF16), 80, 80, BF16, 0),
+    LEAN(EACH(BF16, F32, F16, F16), 128, 128, 0),
+    LEAN(EACH(F16, F16, F16, F32), 64, 64, 0),
+    MODS(ALL(F32), 64, 64, F32, 0, 0),
+    MODS(ALL(F16), 64, 64, F16, 1, 0),
+    MODS(ALL(BF16), 40, 40, F32, 0, 0),
+    MODS(ALL(F32), 192, 128, F32, 1, 0),
+    DECODE_LEAN(ALL(F32), 64, 64, 0),
+    DECODE_LEAN(ALL(F16), 128, 128, 0),
+    DECODE_LEAN(ALL(BF16), 40, 40, 0),
+    DECODE_LEAN(ALL(F16), 576, 512, 0),
+    DECODE_FULL(ALL(F16), 24, 24, F32, 0),
+    DECODE_FULL(ALL(F32), 64, 64, F32, 0),
+    SEQUENCES(ALL(F32), 64, 64, PREFILL, 0),
+    SEQUENCES(ALL(F16), 40, 24, PREFILL, 0),
+    SEQUENCES(ALL(F16), 20, 20, DECODE, QUICK_MEANT),
+    SEQUENCES(ALL(F32), 64, 64, DECODE, 0),
+    PAGES(ALL(F32), 20, 20, PREFILL, 16, 0),
+    PAGES(ALL(F16), 64, 64, PREFILL, 1, 0),
+    PAGES(ALL(BF16), 64, 64, PREFILL, 7, 0),
+    PAGES(ALL(F16), 64, 64, DECODE, 1, 0),
+    PAGES(ALL(F32), 40, 40, DECODE, 7, 0),
+    PAGES(ALL(BF16), 64, 64, DECODE, 8, 0),
+    PAGES(CACHE(Q8_0, Q4_0), 32, 32, DECODE, 16, QUICK_MEANT),
+    SEQUENCES(CACHE(I8, I8), 64, 64, PREFILL, 0),
+    SEQUENCES(CACHE(E4M3, E5M2), 64, 64, PREFILL, 0),
+    SEQUENCES(CACHE(Q8_0, Q4_0), 64, 64, PREFILL, 0),
+    SEQUENCES(CACHE(Q4_1, Q5_0), 64, 64, PREFILL, 0),
+    SEQUENCES(CACHE(Q5_1, IQ4_NL), 64, 64, PREFILL, 0),
+    SEQUENCES(CACHE(IQ4_NL, F16), 128, 96, PREFILL, 0),
+    SEQUENCES(CACHE(I8, I8), 64, 64, DECODE, 0),
+    SEQUENCES(CACHE(E5M2, E4M3), 64, 64, DECODE, 0),
+    SEQUENCES(CACHE(Q4_0, Q8_0), 64, 64, DECODE, 0),
+    SEQUENCES(CACHE(Q5_0, Q4_1), 64, 64, DECODE, 0),
+    SEQUENCES(CACHE(IQ4_NL, Q5_1), 64, 64, DECODE, 0),
+    PAGES(CACHE(I8, E4M3), 40, 40, PREFILL, 5, 0),
+    PAGES(CACHE(I8, E4M3), 40, 40, DECODE, 5, 0),
 };
 
 const int num_check_groups = (int)(sizeof check_groups / sizeof check_groups[0]);
@@ -160,29 +213,85 @@ static const check_variant mod_variants[] = {
      MASK | BIAS | HEAD_SCALE | ALIBI | SINKS | Q_LENS | KV_LENS | OFFSETS | TILES, 14, 9},
 };
 
+/* Packed, appended to, cut into splits. */
+static const check_variant sequence_variants[] = {
+    {"packed", "--lse", PACKED_Q | PACKED_K, 0, 0},
+    {"packed, causal", "--causal --lse", PACKED_Q | PACKED_K, 0, 0},
+    {"packed, window, strided", "--window=9,3 --lse", PACKED_Q | PACKED_K | STRIDED, 0, 0},
+    {"packed q", "--causal --lse", PACKED_Q | KV_LENS | ONE_SCALE, 0, 0},
+    {"packed k, bshd", "--lse --layout=bshd", PACKED_K | Q_LENS | SCALE_BY_HEAD, 0, 0},
+    {"packed, lens, top-left", "--causal=top-left --lse", PACKED_Q | PACKED_K | Q_LENS | KV_LENS, 0, 0},
+    {"append", "--causal --lse", APPEND | KV_LENS, 0, 0},
+    {"append, bshd, strided, rope", "--lse --layout=bshd --rope=neox", APPEND | KV_LENS | STRIDED, 0, 0},
+    {"append, q lens, rope tables", "--causal --rope=interleaved", APPEND | KV_LENS | Q_LENS | ROPE_TABLES, 0,
+     0},
+    {"append, packed, rope", "--causal --rope=neox --rotary-dim=8 --rope-base=500",
+     APPEND | KV_LENS | PACKED_Q, 0, 0},
+};
+
+/* With decode kernels also these. */
+static const check_variant split_variants[] = {
+    {"1 split", "--splits=1 --lse", KV_LENS, 0, 0},
+    {"3 splits, causal", "--splits=3 --causal --lse", KV_LENS | Q_LENS, 0, 0},
+    {"256 splits, packed", "--splits=256 --lse", PACKED_Q | PACKED_K, 0, 0},
+    {"7 splits, window, strided", "--splits=7 --window=40,1 --lse", KV_LENS | STRIDED, 0, 0},
+    {"batch-invariant", "--batch-invariant --causal --lse", KV_LENS | PACKED_Q, 0, 0},
+};
+
+static const check_variant page_variants[] = {
+    {"pages", "--lse", KV_LENS, 0, 0},
+    {"pages, causal, strided", "--causal --lse", KV_LENS | STRIDED, 0, 0},
+    {"pages, packed q", "--causal --lse", KV_LENS | PACKED_Q, 0, 0},
+    {"pages, window, q lens", "--window=11,2 --lse", KV_LENS | Q_LENS, 0, 0},
+    {"pages, append, rope", "--causal --lse --rope=neox", KV_LENS | APPEND, 0, 0},
+    {"pages, append, packed", "--causal", KV_LENS | APPEND | PACKED_Q, 0, 0},
+};
+
 #define COUNT(array) ((int)(sizeof(array) / sizeof(array)[0]))
 
-static const check_variant *variants_of(const check_group *group, int *count)
+typedef struct variant_list {
+    const check_variant *variant;
+    int count;
+} variant_list;
+
+/* A group's variants are those of both lists. */
+static void variants_of(const check_group *group, variant_list list[2])
 {
-    *count = group->mod ? COUNT(mod_variants) : group->full ? COUNT(full_variants) : COUNT(lean_variants);
-    return group->mod ? mod_variants : group->full ? full_variants : lean_variants;
+    static const variant_list lists[] = {
+        [CHECK_LEAN] = {lean_variants, COUNT(lean_variants)},
+        [CHECK_FULL] = {full_variants, COUNT(full_variants)},
+        [CHECK_MODS] = {mod_variants, COUNT(mod_variants)},
+        [CHECK_SEQUENCES] = {sequence_variants, COUNT(sequence_variants)},
+        [CHECK_PAGES] = {page_variants, COUNT(page_variants)},
+    };
+    const int splits = group->variants == CHECK_SEQUENCES && group->phase == DECODE;
+    list[0] = lists[group->variants];
+    list[1].variant = split_variants;
+    list[1].count = splits ? COUNT(split_variants) : 0;
 }
 
-enum { LENGTHS_QUICK = 2, LENGTHS_FULL = 6 }; /* for each variant */
+int check_is_serving(const check_group *group) { return group->variants >= CHECK_SEQUENCES; }
 
-static int cases_per_variant(int quick) { return quick ? LENGTHS_QUICK : LENGTHS_FULL; }
+enum { LENGTHS_QUICK = 2, LENGTHS_FULL = 6, LENGTHS_DECODE = 4 }; /* for each variant */
+
+static int cases_per_variant(const check_group *group, int quick)
+{
+    return quick ? LENGTHS_QUICK : group->phase == DECODE ? LENGTHS_DECODE : LENGTHS_FULL;
+}
 
 int check_case_count(const check_group *group, int quick)
 {
-    int count;
-    variants_of(group, &count);
-    return count * cases_per_variant(quick);
+    variant_list list[2];
+    variants_of(group, list);
+    return (list[0].count + list[1].count) * cases_per_variant(group, quick);
 }
 
 const check_variant *check_variant_of(const check_group *group, int quick, int index)
 {
-    int count;
-    return &variants_of(group, &count)[index / cases_per_variant(quick)];
+    variant_list list[2];
+    variants_of(group, list);
+    const int number = index / cases_per_variant(group, quick);
+    return number < list[0].count ? &list[0].variant[number] : &list[1].variant[number - list[0].count];
 }
 
 /* ---- Sizes -------------------------------------------------------------------------------------- */
@@ -193,10 +302,16 @@ typedef struct lengths {
 
 /* One below, at and above the tile sizes that the paths use; more queries than keys; nothing at
  * all. */
-static const lengths all_lengths[] = {
+static const lengths prefill_lengths[] = {
     {33, 65}, {64, 64},   {63, 129}, {130, 47},  {1, 77},    {1, 1},   {48, 49},   {47, 48},
     {5, 0},   {127, 128}, {65, 63},  {113, 203}, {128, 129}, {0, 5},   {129, 127}, {200, 100},
     {1, 500}, {64, 65},   {17, 300}, {96, 95},   {31, 32},   {2, 191}, {255, 256},
+};
+
+/* What decode kernels are for, and what lies around it. */
+static const lengths decode_lengths[] = {
+    {1, 77},   {3, 129}, {8, 500}, {64, 191}, {1, 1},  {5, 0},   {1, 1025},
+    {17, 300}, {2, 64},  {8, 8},   {65, 63},  {1, 31}, {4, 257},
 };
 
 typedef struct heads {
@@ -204,19 +319,24 @@ typedef struct heads {
 } heads;
 
 static const heads all_heads[] = {{2, 4, 2}, {1, 1, 1}, {1, 3, 1}, {2, 2, 2}, {1, 4, 4}};
+static const heads decode_heads[] = {{2, 8, 2}, {1, 1, 1}, {1, 3, 1}, {2, 2, 2}, {1, 16, 1}};
 
 check_sizes check_sizes_of(const check_group *group, int quick, int index)
 {
-    const int per_variant = cases_per_variant(quick);
+    const int per_variant = cases_per_variant(group, quick);
     const check_variant *v = check_variant_of(group, quick, index);
+    const int decode = group->phase == DECODE;
+    const lengths *all_lengths = decode ? decode_lengths : prefill_lengths;
+    const int count = decode ? COUNT(decode_lengths) : COUNT(prefill_lengths);
     /* 7 and the number of lengths have no common divisor: neighbouring variants meet different
      * lengths. */
-    const lengths *n = &all_lengths[(index / per_variant * 7 + index % per_variant * 4 + group->head_dim_qk) %
-                                    COUNT(all_lengths)];
-    const heads *h = &all_heads[index % COUNT(all_heads)];
+    const lengths *n =
+        &all_lengths[(index / per_variant * 7 + index % per_variant * 4 + group->head_dim_qk) % count];
+    const heads *h =
+        decode ? &decode_heads[index % COUNT(decode_heads)] : &all_heads[index % COUNT(all_heads)];
     check_sizes s = {h->batch, h->q, h->kv, n->q, n->kv};
-    const int several =
-        (v->flags & (Q_LENS | KV_LENS | OFFSETS)) != 0; /* entries, to differ from each other */
+    const int several = (v->flags & (Q_LENS | KV_LENS | OFFSETS | PACKED_Q | PACKED_K)) !=
+                        0; /* entries, to differ from each other */
     if (several)
         s.batch = 4;
     /* The reference takes about 4 ns for each product: keep it below some 20 ms. */

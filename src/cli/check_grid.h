@@ -5,15 +5,22 @@
 
 #include "check_mods.h"
 
+/* Which variants a group has. */
+enum { CHECK_LEAN, CHECK_FULL, CHECK_MODS, CHECK_SEQUENCES, CHECK_PAGES };
+
 /* What one program serves. */
 typedef struct check_group {
     int32_t dtype[4]; /* q, k, v, o */
     int32_t head_dim_qk, head_dim_v;
-    int full;           /* everything that works score by score */
-    int32_t dtype_bias; /* with full */
-    int mod;            /* with full; n: check_mods[n - 1]; 0: none */
-    int quick;          /* part of --quick */
+    int variants;       /* CHECK_* */
+    int32_t dtype_bias; /* of CHECK_FULL and CHECK_MODS */
+    int mod;            /* of CHECK_MODS: check_mods[mod] */
+    int32_t phase;      /* CLATTN_PHASE_* */
+    int32_t page_size;  /* of CHECK_PAGES */
+    int quick;          /* part of --quick: QUICK, or QUICK_MEANT: not where portable stands in on a CPU */
 } check_group;
+
+enum { QUICK = 1, QUICK_MEANT = 2 };
 
 extern const check_group check_groups[];
 extern const int num_check_groups;
@@ -38,8 +45,14 @@ enum {
     Q_LENS = 0x10000,    /* lengths of every kind, 0 among them */
     KV_LENS = 0x20000,
     OFFSETS = 0x40000,
-    TILES = 0x80000,      /* random lists, some empty; the options say how large tiles are */
-    TILES_WILD = 0x100000 /* in any order, with entries that name no tile and such as come twice */
+    TILES = 0x80000,       /* random lists, some empty; the options say how large tiles are */
+    TILES_WILD = 0x100000, /* in any order, with entries that name no tile and such as come twice */
+    PACKED_Q = 0x200000,   /* of CHECK_SEQUENCES and CHECK_PAGES, all from here on */
+    PACKED_K = 0x400000,
+    APPEND = 0x800000,     /* as many tokens as q has rows */
+    ONE_SCALE = 0x1000000, /* with F8: one scale for all */
+    SCALE_BY_HEAD = 0x2000000,
+    ROPE_TABLES = 0x4000000
 };
 
 typedef struct check_variant {
@@ -49,6 +62,9 @@ typedef struct check_variant {
     unsigned bias_axes; /* bit 0: batch, 1: head, 2: row, 3: key; the others are repeated */
     unsigned mask_axes;
 } check_variant;
+
+/* Whether the sequences of a group's cases are packed, in pages, or appended to. */
+int check_is_serving(const check_group *group);
 
 /* How many cases a group has. */
 int check_case_count(const check_group *group, int quick);

@@ -4,7 +4,9 @@
 #include "cli_device.h"
 #include "cli_platform.h"
 #include "device_call.h"
+#include "device_serving.h"
 #include "progress.h"
+#include "serving_options.h"
 #include "tensor_convert.h"
 #include "verify.h"
 
@@ -22,6 +24,7 @@ static const option_row check_rows[] = {
     {CHECK_QUICK, "quick", 0, ARGUMENT_NONE, NULL,
      "a few programs only (on CPUs, portable with small tiles)"},
     {OPTION_PATH, "path", 0, ARGUMENT_REQUIRED, "NAME", "only this path: portable or cpu"},
+    {OPTION_PHASE, "phase", 0, ARGUMENT_REQUIRED, "NAME", "only these kernels: prefill or decode"},
     {CHECK_SEED, "seed", 0, ARGUMENT_REQUIRED, "N", "repeats the random inputs of an earlier check"},
     {CHECK_CASES, "save-cases", 0, ARGUMENT_REQUIRED, "DIR", "where failing cases go; default: here"},
     {OPTION_JSON, "json", 0, ARGUMENT_NONE, NULL, "print the result as JSON"},
@@ -35,6 +38,7 @@ static const command_text check_text = {
     "(inputs, scores and weights rounded to the storage type) + a floor of 2^-18 (f32), 2^-10 (f16) or\n"
     "2^-7 (bf16) of the largest value, and 2^-22 more for each unit of the largest score. Outputs are\n"
     "poisoned and lie between guard zones; k and v hold NaN and infinity at keys that no row may see.\n"
+    "Of caches that tokens are appended to, every row is looked at.\n"
     "Each failure is saved, with the command that repeats it.",
 };
 
@@ -45,6 +49,7 @@ typedef struct check_state {
     cli_device *used;     /* by the path at hand: one of the two */
     uint64_t local_bytes; /* its limit, 0: none; so that a saved case has it too */
     int32_t path;         /* CLATTN_PATH_AUTO: all */
+    int32_t phase;        /* CLATTN_PHASE_BOTH: all */
     int quick;
     int json;
     int64_t seed;
@@ -71,6 +76,8 @@ static int apply(void *user, int id, const char *name, const char *value)
     }
     case OPTION_PATH:
         return option_path(name, value, &s->path);
+    case OPTION_PHASE:
+        return option_phase(name, value, &s->phase);
     default:
         s->json = 1;
         return CLI_OK;
@@ -87,6 +94,7 @@ static int run_case(check_state *s, check_case *check, char *reason, size_t capa
     device_call call;
     unsigned char *o = NULL;
     float *lse = NULL;
+    case_state state = {{NULL}};
     verdict v;
     reason[0] = 0;
     *share = 0;
@@ -95,12 +103,15 @@ static int run_case(check_state *s, check_case *check, char *reason, size_t capa
         return CLI_OK;
     }
     if (device_call_poison(&call) != CLI_OK || device_call_enqueue(&call) != CLI_OK ||
-        device_call_finish(&call) != CLI_OK || device_call_fetch(&call, &o, &lse, reason, capacity) != CLI_OK)
+        device_call_finish(&call) != CLI_OK || device_serving_trouble(&call, reason, capacity) != CLI_OK)
+        cli_format(reason, capacity, "the call failed");
+    if (!reason[0] && (device_call_fetch(&call, &o, &lse, reason, capacity) != CLI_OK ||
+                       device_serving_fetch(&call, &state, reason, capacity) != CLI_OK))
         cli_format(reason, capacity, "the call failed");
     device_call_close(&call);
     int status = CLI_OK;
     if (!reason[0]) {
-        status = verify_result(&v, &check->c, o, lse, NULL);
+        status = verify_result(&v, &check->c, &state, o, lse, NULL);
         if (status == CLI_OK) {
             *share = v.worst;
             cli_format(reason, capacity, "%s", v.reason);
@@ -108,6 +119,7 @@ static int run_case(check_state *s, check_case *check, char *reason, size_t capa
     }
     free(o);
     free(lse);
+    case_state_release(&state);
     return status;
 }
 
@@ -158,7 +170,13 @@ static void group_types(const check_group *group, char *out, size_t capacity)
 
 static const char *scores_of(const check_group *group)
 {
-    return group->mod ? "mods" : group->full ? "full" : "lean";
+    static const char *const names[] = {"lean", "full", "mods", "sequences", "pages"}; /* as CHECK_* */
+    return names[group->variants];
+}
+
+static const char *phase_of(const check_group *group)
+{
+    return group->phase == CLATTN_PHASE_DECODE ? "decode" : "prefill";
 }
 
 static void report_group(const check_state *s, const check_group *group, int32_t path, const group_result *r)
@@ -172,6 +190,7 @@ static void report_group(const check_state *s, const check_group *group, int32_t
     if (s->json) {
         cJSON *entry = cJSON_CreateObject();
         cJSON_AddStringToObject(entry, "path", path_name(path));
+        cJSON_AddStringToObject(entry, "phase", phase_of(group));
         cJSON_AddStringToObject(entry, "dtype", types);
         cJSON_AddStringToObject(entry, "head_dim", dims);
         cJSON_AddStringToObject(entry, "scores", scores_of(group));
@@ -181,8 +200,8 @@ static void report_group(const check_state *s, const check_group *group, int32_t
         cJSON_AddItemToArray(s->groups, entry);
         return;
     }
-    printf("%-9s %-17s %8s   %-6s %6d %7d   %7.2f   %7.2f\n", path_name(path), types, dims, scores_of(group),
-           r->cases, r->failed, r->share, r->seconds);
+    printf("%-9s %-8s %-17s %8s   %-9s %6d %7d   %7.2f   %7.2f\n", path_name(path), phase_of(group), types,
+           dims, scores_of(group), r->cases, r->failed, r->share, r->seconds);
     fflush(stdout);
 }
 
@@ -240,7 +259,10 @@ static int path_applies(check_state *s, int32_t path)
 static int run_path(check_state *s, int32_t path)
 {
     for (int g = 0; g < num_check_groups; g++) {
-        if (s->quick && !check_groups[g].quick)
+        const int quick = check_groups[g].quick;
+        if (s->phase != CLATTN_PHASE_BOTH && s->phase != check_groups[g].phase)
+            continue;
+        if (s->quick && (!quick || (quick == QUICK_MEANT && s->used == &s->small)))
             continue;
         const int status = run_group(s, &check_groups[g], path);
         if (status != CLI_OK)
@@ -311,8 +333,9 @@ static int check_device(check_state *s, const common_options *common)
     if (!s->json) {
         printf("device  %s (%s)\n", s->device.entry.name, s->device.entry.platform_name);
         printf("seed    %" PRId64 "\n\n", s->seed);
-        printf("path      types             head dim   scores  cases  failed   error /   seconds\n"
-               "                                                               allowed\n");
+        printf(
+            "path      kernels  types             head dim   variants   cases  failed   error /   seconds\n"
+            "                                                                          allowed\n");
         fflush(stdout);
     }
     const int status = run_paths(s, common);
@@ -334,6 +357,7 @@ int cmd_check(int argc, char **argv)
     const option_set set = {{check_rows}, apply, &s};
     int operands;
     s.directory = ".";
+    s.phase = CLATTN_PHASE_BOTH;
     int status = options_parse(&set, &common, argc, argv, &operands);
     if (status != CLI_OK)
         return status;

@@ -21,7 +21,7 @@ static const command_text info_text = {
     "info [options]",
     "Platforms and devices; for the chosen device (marked *) its limits, and the path and tiles "
     "that\n"
-    "prefill calls would take. Compiles what the cache does not hold yet.",
+    "prefill and decode calls would take. Compiles what the cache does not hold yet.",
 };
 
 static int apply(void *user, int id, const char *name, const char *value)
@@ -95,9 +95,17 @@ static cJSON *json_limits(const cli_device *d)
 static const int32_t info_dtypes[] = {CLATTN_DTYPE_F32, CLATTN_DTYPE_F16, CLATTN_DTYPE_BF16};
 static const int32_t info_dims[] = {64, 128};
 
-static clattn_plan_desc desc_of(int32_t dtype, int32_t head_dim, int32_t path)
+static const struct {
+    int32_t phase;
+    const char *name;
+} info_phases[] = {{CLATTN_PHASE_PREFILL, "prefill"}, {CLATTN_PHASE_DECODE, "decode"}};
+
+enum { NUM_PHASES = sizeof info_phases / sizeof info_phases[0] };
+
+static clattn_plan_desc desc_of(int32_t phase, int32_t dtype, int32_t head_dim, int32_t path)
 {
     clattn_plan_desc desc = CLATTN_PLAN_DESC_INIT;
+    desc.phase = phase;
     desc.dtype_q = dtype;
     desc.heads_q = 1;
     desc.head_dim_qk = head_dim;
@@ -106,11 +114,11 @@ static clattn_plan_desc desc_of(int32_t dtype, int32_t head_dim, int32_t path)
 }
 
 /* The description of the plan, or why there is none. Returns whether there is one. */
-static int describe(cli_device *d, int32_t dtype, int32_t head_dim, char *text, size_t capacity)
+static int describe(cli_device *d, int phase, int32_t dtype, int32_t head_dim, char *text, size_t capacity)
 {
-    const clattn_plan_desc desc = desc_of(dtype, head_dim, CLATTN_PATH_AUTO);
+    const clattn_plan_desc desc = desc_of(info_phases[phase].phase, dtype, head_dim, CLATTN_PATH_AUTO);
     clattn_plan *plan;
-    progress_show("compiling %s, head dim %d", dtype_name(dtype), (int)head_dim);
+    progress_show("compiling %s, %s, head dim %d", info_phases[phase].name, dtype_name(dtype), (int)head_dim);
     const clattn_status status = clattn_plan_create(&plan, d->clattn, &desc);
     progress_clear();
     if (status != CLATTN_SUCCESS) {
@@ -128,7 +136,7 @@ static void print_paths(cli_device *d, cJSON *json)
 {
     for (int32_t path = CLATTN_PATH_PORTABLE; path <= CLATTN_PATH_CPU; path++) {
         char why[256] = "";
-        const clattn_plan_desc desc = desc_of(CLATTN_DTYPE_F32, 64, path);
+        const clattn_plan_desc desc = desc_of(CLATTN_PHASE_PREFILL, CLATTN_DTYPE_F32, 64, path);
         const int applies = clattn_plan_supported(d->clattn, &desc, why, sizeof why) == CLATTN_SUCCESS;
         if (json) {
             cJSON *entry = cJSON_CreateObject();
@@ -143,19 +151,19 @@ static void print_paths(cli_device *d, cJSON *json)
 }
 
 /* Text (json NULL) or array entries. Returns whether every plan could be made. */
-static int print_plans(cli_device *d, cJSON *json)
+static int print_plans(cli_device *d, int phase, cJSON *json)
 {
     int all = 1;
     for (size_t i = 0; i < sizeof info_dtypes / sizeof info_dtypes[0]; i++)
         for (size_t j = 0; j < sizeof info_dims / sizeof info_dims[0]; j++) {
             char text[1024];
-            const int made = describe(d, info_dtypes[i], info_dims[j], text, sizeof text);
+            const int made = describe(d, phase, info_dtypes[i], info_dims[j], text, sizeof text);
             all &= made;
             if (json) {
                 char path[32], tiles[96];
                 cJSON *entry = cJSON_CreateObject();
                 plan_path_and_tiles(text, path, tiles);
-                cJSON_AddStringToObject(entry, "phase", "prefill");
+                cJSON_AddStringToObject(entry, "phase", info_phases[phase].name);
                 cJSON_AddStringToObject(entry, "dtype", dtype_name(info_dtypes[i]));
                 cJSON_AddNumberToObject(entry, "head_dim", info_dims[j]);
                 cJSON_AddStringToObject(entry, "path", made ? path : "none");
@@ -170,26 +178,28 @@ static int print_plans(cli_device *d, cJSON *json)
     return all;
 }
 
-static const char decode_text[] = "decode (few query rows) has no kernels of its own in this version";
-
 static int print_chosen_text(cli_device *d)
 {
+    int all = 1;
     print_limits(d);
     printf("\npaths\n");
     print_paths(d, NULL);
-    printf("\nprefill: type, head dim, plan\n");
-    fflush(stdout);
-    const int all = print_plans(d, NULL);
-    printf("\n%s\n", decode_text);
+    for (int phase = 0; phase < NUM_PHASES; phase++) {
+        printf("\n%s: type, head dim, plan\n", info_phases[phase].name);
+        fflush(stdout);
+        all &= print_plans(d, phase, NULL);
+    }
     return all ? CLI_OK : CLI_FAILED;
 }
 
 static int print_chosen_json(cli_device *d, cJSON *json)
 {
+    int all = 1;
     cJSON_AddItemToObject(json, "limits", json_limits(d));
     print_paths(d, cJSON_AddArrayToObject(json, "paths"));
-    const int all = print_plans(d, cJSON_AddArrayToObject(json, "plans"));
-    cJSON_AddStringToObject(json, "decode", decode_text);
+    cJSON *plans = cJSON_AddArrayToObject(json, "plans");
+    for (int phase = 0; phase < NUM_PHASES; phase++)
+        all &= print_plans(d, phase, plans);
     char *text = cJSON_Print(json);
     if (text)
         puts(text);

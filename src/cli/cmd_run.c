@@ -5,6 +5,7 @@
 #include "cli_device.h"
 #include "cli_platform.h"
 #include "device_call.h"
+#include "device_serving.h"
 #include "progress.h"
 #include "tensor_convert.h"
 #include "verify.h"
@@ -41,7 +42,21 @@ static const command_text run_text = {
     "  tiles_count          [B|1,Hq|1,T] I32, and\n"
     "  tiles_index          [B|1,Hq|1,T,capacity] I32, with --tiles: which key tiles may be seen\n"
     "  user                 any type and shape, for --score-mod and --mask-mod\n"
-    "OUT gets o and, with --lse, lse. A file made by --save-case needs no options and no -o.",
+    "Packed sequences, pages and caches:\n"
+    "  cu_seqlens_q         [B+1] I32: q is [total,Hq,D], likewise o and k_new; lse is [Hq,total]\n"
+    "  cu_seqlens_k         [B+1] I32: k and v are [total,Hkv,D]\n"
+    "  block_table          [B,blocks] I32, with kv_lens: k and v are [pages,page,Hkv,D], whatever --layout\n"
+    "                       says (--strides lays them out otherwise on the device)\n"
+    "  k, v                 also I8, F8_E4M3, F8_E5M2, or U8 holding blocks of 32 elements: then\n"
+    "                       --kv-dtype tells their type, and the last axis counts bytes\n"
+    "  k_scale, v_scale     F32, with I8 and F8: [1], [Hkv], or k's shape without its last axis\n"
+    "  k_new, v_new         [B,Hkv,Nn,D], appended to k and v at kv_lens; attention then sees both\n"
+    "  rope_cos, rope_sin   [positions,rotary_dim/2] F32, with --rope (without them: --rope-base)\n"
+    "Bias and mask of packed sequences and pages count rows and keys within their sequence, up to the "
+    "longest.\n"
+    "OUT gets o and, with --lse, lse; with --emit-cache also k, v and their scales. A file made by "
+    "--save-case\n"
+    "needs no options and no -o.",
 };
 
 typedef struct run_options {
@@ -95,6 +110,32 @@ static int read_options(run_options *o, common_options *common, const option_set
     return status;
 }
 
+/* What came back from the device. */
+typedef struct run_results {
+    unsigned char *o;
+    float *lse; /* NULL without --lse */
+    case_state state;
+    char wrong[256]; /* rows that were not written, writes where none belong; empty: none */
+} run_results;
+
+static void results_release(run_results *results)
+{
+    free(results->o);
+    free(results->lse);
+    case_state_release(&results->state);
+}
+
+static int fetch_results(device_call *call, run_results *out)
+{
+    memset(out, 0, sizeof *out);
+    int status = device_call_fetch(call, &out->o, &out->lse, out->wrong, sizeof out->wrong);
+    if (status == CLI_OK)
+        status = device_serving_fetch(call, &out->state, out->wrong, sizeof out->wrong);
+    if (status != CLI_OK)
+        results_release(out);
+    return status;
+}
+
 static int compare_doubles(const void *a, const void *b)
 {
     const double x = *(const double *)a, y = *(const double *)b;
@@ -131,23 +172,42 @@ static int run_call(device_call *call, int64_t repeat, double *median)
     return status;
 }
 
-static int write_output(const run_options *o, const attention_case *c, const unsigned char *values,
-                        const float *lse)
+static void add_tensor(safetensors_tensor *out, const case_tensor *t, const char *name, const void *values)
 {
-    safetensors_tensor tensors[2];
-    const int outputs[2] = {TENSOR_O, TENSOR_LSE};
+    memset(out, 0, sizeof *out);
+    out->name = name;
+    out->dtype = t->file_dtype;
+    out->rank = t->rank;
+    memcpy(out->shape, t->shape, sizeof out->shape);
+    out->data = values;
+    out->bytes = (size_t)case_elements(t) * t->element;
+}
+
+/* k, v and their scales, as the call left them. Scales that stand for many keep the shape that they had. */
+static size_t add_caches(safetensors_tensor *out, const attention_case *c, const case_state *state)
+{
     size_t count = 0;
-    memset(tensors, 0, sizeof tensors);
-    for (int i = 0; i < (lse ? 2 : 1); i++) {
-        const case_tensor *t = &c->tensor[outputs[i]];
-        safetensors_tensor *out = &tensors[count++];
-        out->name = tensor_names[outputs[i]];
-        out->dtype = dtype_safetensors_name(t->dtype);
-        out->rank = t->rank;
-        memcpy(out->shape, t->shape, sizeof out->shape);
-        out->data = i == 0 ? (const void *)values : (const void *)lse;
-        out->bytes = (size_t)case_elements(t) * t->element;
+    for (int i = STATE_K; i < STATE_COUNT; i++) {
+        const case_tensor *t = &c->tensor[state_tensors[i]];
+        if (!t->present)
+            continue;
+        add_tensor(&out[count], t, tensor_names[state_tensors[i]], case_state_values(c, state, i));
+        if (!state->values[i])
+            out[count].bytes = t->value_bytes;
+        count++;
     }
+    return count;
+}
+
+static int write_output(const run_options *o, const attention_case *c, const run_results *results)
+{
+    safetensors_tensor tensors[2 + STATE_COUNT];
+    size_t count = 0;
+    add_tensor(&tensors[count++], &c->tensor[TENSOR_O], tensor_names[TENSOR_O], results->o);
+    if (results->lse)
+        add_tensor(&tensors[count++], &c->tensor[TENSOR_LSE], tensor_names[TENSOR_LSE], results->lse);
+    if (o->call.serving.emit_cache)
+        count += add_caches(tensors + count, c, &results->state);
     char error[400];
     if (safetensors_write(o->output, tensors, count, NULL, 0, error, sizeof error) != 0)
         return cli_fail(CLI_FAILED, "%s", error);
@@ -208,37 +268,36 @@ static void print_json(const run_options *o, const device_call *call, const run_
     cJSON_Delete(json);
 }
 
-static int verify(verdict *v, device_call *call, const unsigned char *values, const float *lse)
+static int verify(verdict *v, device_call *call, const run_results *r)
 {
     const call_options *o = &call->c->options;
     mod_evaluator mods;
     if (!o->score_mod && !o->mask_mod)
-        return verify_result(v, call->c, values, lse, NULL);
+        return verify_result(v, call->c, &r->state, r->o, r->lse, NULL);
     int status = mod_evaluator_open(&mods, call->device, call->c);
     if (status == CLI_OK) {
-        status = verify_result(v, call->c, values, lse, &mods);
+        status = verify_result(v, call->c, &r->state, r->o, r->lse, &mods);
         mod_evaluator_close(&mods);
     }
     return status;
 }
 
 /* The part with results in hand: checks, file, report. */
-static int deliver(const run_options *o, device_call *call, double median, const unsigned char *values,
-                   const float *lse, const char *wrong)
+static int deliver(const run_options *o, device_call *call, double median, const run_results *results)
 {
     verdict v;
     run_report report = {median, NULL};
     int status = CLI_OK;
-    if (wrong[0])
-        return cli_fail(CLI_FAILED, "%s", wrong);
+    if (results->wrong[0])
+        return cli_fail(CLI_FAILED, "%s", results->wrong);
     if (o->call.verify) {
-        status = verify(&v, call, values, lse);
+        status = verify(&v, call, results);
         if (status != CLI_OK)
             return status;
         report.verdict = &v;
     }
     if (o->output)
-        status = write_output(o, call->c, values, lse);
+        status = write_output(o, call->c, results);
     if (status == CLI_OK && o->json)
         print_json(o, call, &report);
     else if (status == CLI_OK)
@@ -250,7 +309,32 @@ static int deliver(const run_options *o, device_call *call, double median, const
     return status;
 }
 
-static int run_on_device(const run_options *o, const common_options *common, const attention_case *c)
+/* Numbers of the file that only the device could find wrong. */
+static int refuse_trouble(device_call *call, const char *path)
+{
+    char trouble[300];
+    const int status = device_serving_trouble(call, trouble, sizeof trouble);
+    return status == CLI_OK && trouble[0] ? cli_fail(CLI_USAGE, "%.200s: %s", path, trouble) : status;
+}
+
+static int run_opened(const run_options *o, device_call *call, const char *path)
+{
+    double median;
+    run_results results;
+    int status = run_call(call, o->repeat, &median);
+    if (status == CLI_OK)
+        status = refuse_trouble(call, path);
+    if (status == CLI_OK)
+        status = fetch_results(call, &results);
+    if (status != CLI_OK)
+        return status;
+    status = deliver(o, call, median, &results);
+    results_release(&results);
+    return status;
+}
+
+static int run_on_device(const run_options *o, const common_options *common, const attention_case *c,
+                         const char *path)
 {
     cli_device device;
     device_call call;
@@ -259,17 +343,7 @@ static int run_on_device(const run_options *o, const common_options *common, con
         return status;
     status = device_call_open(&call, &device, c);
     if (status == CLI_OK) {
-        double median;
-        unsigned char *values = NULL;
-        float *lse = NULL;
-        char wrong[256] = "";
-        status = run_call(&call, o->repeat, &median);
-        if (status == CLI_OK)
-            status = device_call_fetch(&call, &values, &lse, wrong, sizeof wrong);
-        if (status == CLI_OK)
-            status = deliver(o, &call, median, values, lse, wrong);
-        free(values);
-        free(lse);
+        status = run_opened(o, &call, path);
         device_call_close(&call);
     }
     cli_device_close(&device);
@@ -291,7 +365,7 @@ static int run_file(const option_set *set, run_options *o, int argc, char **argv
         if (o->save_case)
             status = case_save(&c, o->save_case, common.local_bytes);
         if (status == CLI_OK)
-            status = run_on_device(o, &common, &c);
+            status = run_on_device(o, &common, &c, path);
         case_release(&c);
     }
     call_options_free_owner(o->saved);
@@ -303,7 +377,7 @@ int cmd_run(int argc, char **argv)
 {
     run_options o = {0};
     common_options common = {0};
-    const option_set set = {{run_rows, call_rows, call_rows_not_offered}, apply, &o};
+    const option_set set = {{run_rows, call_rows, serving_rows, call_rows_not_offered}, apply, &o};
     int operands;
     /* A first pass finds the file, whose own options come before those of the command line; it
      * works on a copy, because parsing moves the arguments. */

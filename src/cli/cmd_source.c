@@ -2,6 +2,7 @@
 #include "cli.h"
 #include "cli_device.h"
 #include "plan_options.h"
+#include "serving_options.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -11,6 +12,8 @@ enum {
     SOURCE_HEAD_DIM,
     SOURCE_HEADS,
     SOURCE_BIAS,
+    SOURCE_OPERATION,
+    SOURCE_PAGE_SIZE,
     SOURCE_FEATURE /* and on: plan_features[id - SOURCE_FEATURE] */
 };
 
@@ -20,6 +23,13 @@ static const option_row source_rows[] = {
     {SOURCE_HEADS, "heads", 0, ARGUMENT_REQUIRED, "N", "query heads, or query,KV heads: 32,8"},
     {OPTION_PATH, "path", 0, ARGUMENT_REQUIRED, "NAME", "auto, portable or cpu"},
     {SOURCE_BIAS, "bias", 0, ARGUMENT_OPTIONAL, "TYPE", "a bias takes part; its type: f32 if none is named"},
+    {SOURCE_OPERATION, "operation", 0, ARGUMENT_REQUIRED, "NAME",
+     "forward (default), append, merge or convert"},
+    {OPTION_PHASE, "phase", 0, ARGUMENT_REQUIRED, "NAME", "prefill (default), decode or both"},
+    {OPTION_KV_DTYPE, "kv-dtype", 0, ARGUMENT_REQUIRED, "T|K,V",
+     "of the caches, where they are not of --dtype: i8, f8_e4m3, q8_0, ..."},
+    {SOURCE_PAGE_SIZE, "page-size", 0, ARGUMENT_REQUIRED, "N", "with --block-table; default: 16"},
+    {OPTION_ROPE, "rope", 0, ARGUMENT_REQUIRED, "neox|interleaved", "with --operation append"},
     {OPTION_SCORE_MOD, "score-mod", 0, ARGUMENT_REQUIRED, "TEXT", "OpenCL C that gives a new score"},
     {OPTION_MASK_MOD, "mask-mod", 0, ARGUMENT_REQUIRED, "TEXT", "OpenCL C that is 0 for a forbidden key"},
     {OPTION_END, NULL, 0, 0, NULL, NULL},
@@ -47,6 +57,11 @@ static const command_text source_text = {
     "  // options: <build options>",
 };
 
+typedef struct source_options {
+    clattn_plan_desc desc;
+    int32_t kv_dtype[2];
+} source_options;
+
 static int apply_heads(clattn_plan_desc *desc, const char *value)
 {
     int64_t heads[2];
@@ -62,9 +77,46 @@ static int apply_heads(clattn_plan_desc *desc, const char *value)
     return CLI_OK;
 }
 
+static int apply_operation(clattn_plan_desc *desc, const char *value)
+{
+    static const char *const names[] = {"forward", "append", "merge", "convert"}; /* as CLATTN_OPERATION_* */
+    for (int32_t i = 0; i < (int32_t)(sizeof names / sizeof names[0]); i++)
+        if (strcmp(names[i], value) == 0) {
+            desc->operation = i;
+            return CLI_OK;
+        }
+    return cli_fail(CLI_USAGE, "--operation '%.60s': expected forward, append, merge or convert", value);
+}
+
+static int apply_page_size(clattn_plan_desc *desc, const char *value)
+{
+    int64_t size;
+    const int status = option_integer("page-size", value, &size);
+    if (status == CLI_OK && (size < 1 || size > CLATTN_MAX_LENGTH))
+        return cli_fail(CLI_USAGE, "--page-size '%.60s': expected 1 to %d", value, CLATTN_MAX_LENGTH);
+    desc->page_size = (int32_t)size;
+    return status;
+}
+
+/* What the options leave open. Scales of I8 are no choice, and converted rows are told by the type of k. */
+static void complete(clattn_plan_desc *desc, const int32_t kv_dtype[2])
+{
+    if (kv_dtype[0]) {
+        desc->dtype_k = kv_dtype[0];
+        desc->dtype_v = desc->operation == CLATTN_OPERATION_CONVERT ? 0 : kv_dtype[1];
+    }
+    if (desc->dtype_k == CLATTN_DTYPE_I8)
+        desc->features |= CLATTN_FEATURE_K_SCALE;
+    if (desc->dtype_v == CLATTN_DTYPE_I8)
+        desc->features |= CLATTN_FEATURE_V_SCALE;
+    if (desc->features & CLATTN_FEATURE_BLOCK_TABLE && !desc->page_size)
+        desc->page_size = 16;
+}
+
 static int apply(void *user, int id, const char *name, const char *value)
 {
-    clattn_plan_desc *desc = user;
+    source_options *o = user;
+    clattn_plan_desc *desc = &o->desc;
     int32_t dtype[4];
     int status = CLI_OK;
     switch (id) {
@@ -82,6 +134,21 @@ static int apply(void *user, int id, const char *name, const char *value)
         break;
     case SOURCE_HEADS:
         status = apply_heads(desc, value);
+        break;
+    case SOURCE_OPERATION:
+        status = apply_operation(desc, value);
+        break;
+    case SOURCE_PAGE_SIZE:
+        status = apply_page_size(desc, value);
+        break;
+    case OPTION_PHASE:
+        status = option_phase(name, value, &desc->phase);
+        break;
+    case OPTION_KV_DTYPE:
+        status = option_kv_dtypes(name, value, o->kv_dtype);
+        break;
+    case OPTION_ROPE:
+        status = option_rope(name, value, &desc->rope);
         break;
     case SOURCE_BIAS:
         desc->features |= CLATTN_FEATURE_BIAS;
@@ -127,14 +194,14 @@ static int print_source(cli_device *device, const clattn_plan_desc *desc)
 
 int cmd_source(int argc, char **argv)
 {
-    clattn_plan_desc desc = CLATTN_PLAN_DESC_INIT;
+    source_options o = {CLATTN_PLAN_DESC_INIT, {0, 0}};
     common_options common = {0};
     option_row feature_rows[MAX_FEATURE_ROWS];
-    const option_set set = {{source_rows, feature_rows}, apply, &desc};
+    const option_set set = {{source_rows, feature_rows}, apply, &o};
     int operands;
     make_feature_rows(feature_rows);
-    desc.heads_q = 1;
-    desc.head_dim_qk = 64;
+    o.desc.heads_q = 1;
+    o.desc.head_dim_qk = 64;
     int status = options_parse(&set, &common, argc, argv, &operands);
     if (status != CLI_OK)
         return status;
@@ -144,11 +211,12 @@ int cmd_source(int argc, char **argv)
     }
     if (operands > 0)
         return cli_fail(CLI_USAGE, "unexpected argument '%.100s'", argv[0]);
+    complete(&o.desc, o.kv_dtype);
     cli_device device;
     status = cli_device_open(&device, &common);
     if (status != CLI_OK)
         return status;
-    status = print_source(&device, &desc);
+    status = print_source(&device, &o.desc);
     cli_device_close(&device);
     return status;
 }

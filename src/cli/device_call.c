@@ -2,7 +2,9 @@
 #include "device_call.h"
 
 #include "case_layout.h"
+#include "case_serving.h"
 #include "cli.h"
+#include "device_serving.h"
 #include "tensor_convert.h"
 
 #include <inttypes.h>
@@ -23,6 +25,23 @@ static const unsigned char *poison_of(int32_t dtype)
 /* ---- Opening ------------------------------------------------------------------------------------
  */
 
+/* Caches and their scales may be written, and so are outputs. */
+static int is_written(const attention_case *c, int tensor)
+{
+    const int is_cache =
+        tensor == TENSOR_K || tensor == TENSOR_V || tensor == TENSOR_K_SCALE || tensor == TENSOR_V_SCALE;
+    return tensor >= NUM_INPUTS ||
+           (is_cache && (case_appends(c) || c->given[0].present || c->given[1].present));
+}
+
+int device_call_fill(const device_call *call, cl_mem buffer, size_t bytes)
+{
+    const unsigned char padding = 0xff;
+    const cl_int status =
+        clEnqueueFillBuffer(call->device->queue, buffer, &padding, 1, 0, bytes, 0, NULL, NULL);
+    return status == CL_SUCCESS ? CLI_OK : cli_opencl_fail(status, "clEnqueueFillBuffer");
+}
+
 static int create_buffer(device_call *call, int tensor)
 {
     const case_tensor *t = &call->c->tensor[tensor];
@@ -34,9 +53,9 @@ static int create_buffer(device_call *call, int tensor)
                         "'%s' needs %" PRIu64 " bytes, more than the device's largest buffer of %" PRIu64,
                         tensor_names[tensor], bytes, call->device->max_alloc_bytes);
     cl_int status;
-    call->buffer[tensor] =
-        clCreateBuffer(call->device->context, tensor < NUM_INPUTS ? CL_MEM_READ_ONLY : CL_MEM_READ_WRITE,
-                       (size_t)bytes, NULL, &status);
+    call->buffer[tensor] = clCreateBuffer(call->device->context,
+                                          is_written(call->c, tensor) ? CL_MEM_READ_WRITE : CL_MEM_READ_ONLY,
+                                          (size_t)bytes, NULL, &status);
     if (status != CL_SUCCESS)
         return cli_fail(CLI_FAILED, "'%s': no buffer of %" PRIu64 " bytes: %s", tensor_names[tensor], bytes,
                         clattn_status_string(status));
@@ -49,6 +68,8 @@ static int upload(device_call *call, int tensor)
 {
     const case_tensor *t = &call->c->tensor[tensor];
     const size_t bytes = (size_t)(t->bytes + call->c->guard_bytes);
+    if (!t->values && is_written(call->c, tensor) && tensor < NUM_INPUTS)
+        return device_call_fill(call, call->buffer[tensor], call->buffer_bytes[tensor]);
     if (!t->values || bytes == 0)
         return CLI_OK;
     unsigned char *copy = NULL;
@@ -70,6 +91,7 @@ static int create_workspace(device_call *call)
     bounds.batch = call->c->batch;
     bounds.q_len = call->c->q_len;
     bounds.kv_len = call->c->kv_len;
+    bounds.total_q = call->c->total_q;
     const clattn_status status = clattn_forward_workspace(call->plan, &bounds, &bytes);
     if (status != CLATTN_SUCCESS)
         return cli_library_fail(call->device, status, "clattn_forward_workspace");
@@ -83,7 +105,7 @@ static int create_workspace(device_call *call)
     return CLI_OK;
 }
 
-static void set_tensor(clattn_tensor *out, const device_call *call, int tensor)
+void device_call_set_tensor(clattn_tensor *out, const device_call *call, int tensor)
 {
     const case_tensor *t = &call->c->tensor[tensor];
     const int no_keys = call->c->kv_len == 0 && (tensor == TENSOR_K || tensor == TENSOR_V);
@@ -100,22 +122,27 @@ static void set_args(device_call *call)
     const attention_case *c = call->c;
     const call_options *o = &c->options;
     clattn_forward_args args = CLATTN_FORWARD_ARGS_INIT;
-    set_tensor(&args.q, call, TENSOR_Q);
-    set_tensor(&args.k, call, TENSOR_K);
-    set_tensor(&args.v, call, TENSOR_V);
-    set_tensor(&args.bias, call, TENSOR_BIAS);
-    set_tensor(&args.mask, call, TENSOR_MASK);
-    set_tensor(&args.bias_head_scale, call, TENSOR_BIAS_HEAD_SCALE);
-    set_tensor(&args.alibi_slopes, call, TENSOR_ALIBI_SLOPES);
-    set_tensor(&args.sinks, call, TENSOR_SINKS);
-    set_tensor(&args.q_lens, call, TENSOR_Q_LENS);
-    set_tensor(&args.kv_lens, call, TENSOR_KV_LENS);
-    set_tensor(&args.q_offsets, call, TENSOR_OFFSETS);
-    set_tensor(&args.tiles_count, call, TENSOR_TILES_COUNT);
-    set_tensor(&args.tiles_index, call, TENSOR_TILES_INDEX);
-    set_tensor(&args.user, call, TENSOR_USER);
-    set_tensor(&args.o, call, TENSOR_O);
-    set_tensor(&args.lse, call, TENSOR_LSE);
+    device_call_set_tensor(&args.q, call, TENSOR_Q);
+    device_call_set_tensor(&args.k, call, TENSOR_K);
+    device_call_set_tensor(&args.v, call, TENSOR_V);
+    device_call_set_tensor(&args.bias, call, TENSOR_BIAS);
+    device_call_set_tensor(&args.mask, call, TENSOR_MASK);
+    device_call_set_tensor(&args.bias_head_scale, call, TENSOR_BIAS_HEAD_SCALE);
+    device_call_set_tensor(&args.alibi_slopes, call, TENSOR_ALIBI_SLOPES);
+    device_call_set_tensor(&args.sinks, call, TENSOR_SINKS);
+    device_call_set_tensor(&args.q_lens, call, TENSOR_Q_LENS);
+    device_call_set_tensor(&args.kv_lens, call, TENSOR_KV_LENS);
+    device_call_set_tensor(&args.q_offsets, call, TENSOR_OFFSETS);
+    device_call_set_tensor(&args.tiles_count, call, TENSOR_TILES_COUNT);
+    device_call_set_tensor(&args.tiles_index, call, TENSOR_TILES_INDEX);
+    device_call_set_tensor(&args.user, call, TENSOR_USER);
+    device_call_set_tensor(&args.o, call, TENSOR_O);
+    device_call_set_tensor(&args.lse, call, TENSOR_LSE);
+    device_call_set_tensor(&args.cu_seqlens_q, call, TENSOR_CU_SEQLENS_Q);
+    device_call_set_tensor(&args.cu_seqlens_k, call, TENSOR_CU_SEQLENS_K);
+    device_call_set_tensor(&args.block_table, call, TENSOR_BLOCK_TABLE);
+    device_call_set_tensor(&args.k_scale, call, TENSOR_K_SCALE);
+    device_call_set_tensor(&args.v_scale, call, TENSOR_V_SCALE);
     args.workspace.handle = call->workspace;
     args.batch = c->batch;
     args.q_len = c->q_len;
@@ -127,6 +154,10 @@ static void set_args(device_call *call)
     args.softcap = o->softcap;
     args.tiles_capacity = c->tensor[TENSOR_TILES_INDEX].dim[3];
     memcpy(args.user_values, o->user_values, sizeof args.user_values);
+    args.total_q = c->total_q;
+    args.total_k = c->total_k;
+    args.num_pages = c->num_pages;
+    args.max_blocks = c->max_blocks;
     call->args = args;
 }
 
@@ -147,7 +178,7 @@ static int open_parts(device_call *call)
     }
     const int result = create_workspace(call);
     set_args(call);
-    return result;
+    return result == CLI_OK ? device_serving_open(call) : result;
 }
 
 int device_call_open(device_call *out, cli_device *device, const attention_case *c)
@@ -168,6 +199,7 @@ void device_call_close(device_call *call)
             clReleaseMemObject(call->buffer[t]);
     if (call->workspace)
         clReleaseMemObject(call->workspace);
+    device_serving_close(call);
     clattn_plan_release(call->plan);
     memset(call, 0, sizeof *call);
 }
@@ -190,13 +222,7 @@ int device_call_poison(device_call *call)
     return CLI_OK;
 }
 
-int device_call_enqueue(device_call *call)
-{
-    const clattn_status status =
-        clattn_enqueue_forward(call->plan, call->device->queue, &call->args, 0, NULL, NULL);
-    return status == CLATTN_SUCCESS ? CLI_OK
-                                    : cli_library_fail(call->device, status, "clattn_enqueue_forward");
-}
+int device_call_enqueue(device_call *call) { return device_serving_enqueue(call); }
 
 int device_call_finish(device_call *call)
 {
@@ -228,28 +254,42 @@ static void take_row(unsigned char *row, const case_tensor *t, int valid, unsign
     }
 }
 
+/* Which places along batch and token hold valid rows; to be freed. */
+static unsigned char *valid_places(const attention_case *c, const case_tensor *t)
+{
+    unsigned char *valid = calloc((size_t)(t->dim[0] * t->dim[2]) + 1, 1);
+    for (int64_t b = 0; valid && b < c->batch; b++)
+        for (int64_t i = 0; i < case_q_len(c, b); i++) {
+            int64_t batch, token;
+            case_row_place(c, b, i, &batch, &token);
+            valid[batch * t->dim[2] + token] = 1;
+        }
+    return valid;
+}
+
 /* Moves the rows to `out` in the order of the shape and puts poison in their place, so that what is left
  * tells of writes beside them. */
-static void take_elements(unsigned char *buffer, const attention_case *c, int tensor, unsigned char *out,
-                          char *wrong, size_t capacity)
+static int take_elements(unsigned char *buffer, const attention_case *c, int tensor, unsigned char *out,
+                         char *wrong, size_t capacity)
 {
     const case_tensor *t = &c->tensor[tensor];
-    const int bshd = c->options.layout_bshd && tensor == TENSOR_O;
-    const int64_t outer = bshd ? t->dim[2] : t->dim[1], inner = bshd ? t->dim[1] : t->dim[2];
+    unsigned char *valid = valid_places(c, t);
+    if (!valid)
+        return cli_fail(CLI_FAILED, "not enough memory for '%s'", tensor_names[tensor]);
     for (int64_t b = 0; b < t->dim[0]; b++)
-        for (int64_t x = 0; x < outer; x++)
-            for (int64_t y = 0; y < inner; y++) {
-                const int64_t place[3] = {b, bshd ? y : x, bshd ? x : y};
-                unsigned char *row =
-                    buffer + t->offset +
-                    (size_t)(b * t->stride[0] + place[1] * t->stride[1] + place[2] * t->stride[2]) *
-                        t->element;
-                take_row(row, t, place[2] < case_q_len(c, b), out, tensor_names[tensor], place, wrong,
-                         capacity);
-                out += (size_t)t->dim[3] * t->element;
+        for (int64_t h = 0; h < t->dim[1]; h++)
+            for (int64_t i = 0; i < t->dim[2]; i++) {
+                const int64_t place[3] = {b, h, i};
+                const int64_t from = b * t->stride[0] + h * t->stride[1] + i * t->stride[2];
+                const int64_t to = b * t->value_stride[0] + h * t->value_stride[1] + i * t->value_stride[2];
+                unsigned char *row = buffer + t->offset + (size_t)from * t->element;
+                take_row(row, t, valid[b * t->dim[2] + i], out + (size_t)to * t->element,
+                         tensor_names[tensor], place, wrong, capacity);
                 for (int64_t e = 0; e < t->dim[3]; e++, row += t->element)
                     memcpy(row, poison_of(t->dtype), t->element);
             }
+    free(valid);
+    return CLI_OK;
 }
 
 static void look_beside(const unsigned char *buffer, size_t bytes, int32_t dtype, const char *name,
@@ -278,14 +318,13 @@ static int fetch(device_call *call, int tensor, unsigned char **out, char *wrong
     }
     const cl_int status = clEnqueueReadBuffer(call->device->queue, call->buffer[tensor], CL_TRUE, 0,
                                               call->buffer_bytes[tensor], buffer, 0, NULL, NULL);
-    if (status == CL_SUCCESS) {
-        if (elements > 0)
-            take_elements(buffer, call->c, tensor, *out, wrong, capacity);
-        if (wrong && !*wrong)
-            look_beside(buffer, call->buffer_bytes[tensor], t->dtype, tensor_names[tensor], wrong, capacity);
-    }
+    int result = status == CL_SUCCESS ? CLI_OK : cli_opencl_fail(status, "clEnqueueReadBuffer");
+    if (result == CLI_OK && elements > 0)
+        result = take_elements(buffer, call->c, tensor, *out, wrong, capacity);
+    if (result == CLI_OK && wrong && !*wrong)
+        look_beside(buffer, call->buffer_bytes[tensor], t->dtype, tensor_names[tensor], wrong, capacity);
     free(buffer);
-    return status == CL_SUCCESS ? CLI_OK : cli_opencl_fail(status, "clEnqueueReadBuffer");
+    return result;
 }
 
 int device_call_fetch(device_call *call, unsigned char **o, float **lse, char *what_is_wrong, size_t capacity)

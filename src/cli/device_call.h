@@ -4,6 +4,7 @@
 #define CLATTN_DEVICE_CALL_H
 
 #include "attention_case.h"
+#include "case_dense.h"
 #include "cli_device.h"
 
 typedef struct device_call {
@@ -12,9 +13,12 @@ typedef struct device_call {
     clattn_plan *plan;
     cl_mem buffer[TENSOR_COUNT];
     cl_mem workspace;
+    clattn_plan *append_plan;                    /* NULL: nothing is appended */
+    cl_mem rotated_q, kv_lens_out, status_words; /* each NULL where it takes no part */
     size_t buffer_bytes[TENSOR_COUNT];
     uint64_t device_bytes; /* all buffers together */
     clattn_forward_args args;
+    clattn_append_args append_args;
 } device_call;
 
 /* Makes plan and buffers and uploads the inputs. Inputs whose values are NULL are allocated and
@@ -37,6 +41,12 @@ int device_call_finish(device_call *call);
  * rows, and for writes to others and beside them; the text is empty if all is well. */
 int device_call_fetch(device_call *call, unsigned char **o, float **lse, char *what_is_wrong,
                       size_t capacity);
+
+/* Sets a tensor of a library call; left as it is where it takes no part. */
+void device_call_set_tensor(clattn_tensor *out, const device_call *call, int tensor);
+
+/* Fills a buffer with the padding of inputs. */
+int device_call_fill(const device_call *call, cl_mem buffer, size_t bytes);
 
 /* The plan's description, its first word, and its tiles. */
 void device_call_describe(const device_call *call, char *text, size_t capacity);

@@ -33,6 +33,16 @@ enum {
     OPTION_STRIDES,
     OPTION_OFFSET_BYTES,
     OPTION_VERIFY,
+    OPTION_PHASE,
+    OPTION_SPLITS,
+    OPTION_BATCH_INVARIANT,
+    OPTION_KV_DTYPE,
+    OPTION_EMIT_CACHE,
+    OPTION_V_IN_K,
+    OPTION_ROPE,
+    OPTION_ROPE_BASE,
+    OPTION_ROPE_SCALE,
+    OPTION_ROTARY_DIM,
     OPTION_NOT_OFFERED,   /* known, but not in this version */
     OPTION_COMMAND = 1024 /* a command's own options count from here */
 };

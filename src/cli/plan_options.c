@@ -23,6 +23,14 @@ const plan_feature plan_features[] = {
     {CLATTN_FEATURE_KEY_TILES, 0, "key-tiles", "block-sparse lists take part"},
     {CLATTN_FEATURE_LSE, 0, "lse", "the log-sum-exp is wanted"},
     {CLATTN_FEATURE_LSE_BASE_2, CLATTN_FEATURE_LSE, "lse-base-2", "in base 2"},
+    {CLATTN_FEATURE_CU_SEQLENS_Q, 0, "cu-seqlens-q", "q, o and lse are packed"},
+    {CLATTN_FEATURE_CU_SEQLENS_K, 0, "cu-seqlens-k", "k and v are packed"},
+    {CLATTN_FEATURE_BLOCK_TABLE, CLATTN_FEATURE_KV_LENS, "block-table", "k and v lie in pages"},
+    {CLATTN_FEATURE_K_SCALE, 0, "k-scale", "k has scales"},
+    {CLATTN_FEATURE_V_SCALE, 0, "v-scale", "v has scales"},
+    {CLATTN_FEATURE_V_IN_K, 0, "v-in-k", "v is the first columns of k"},
+    {CLATTN_FEATURE_STATUS, 0, "status", "what the device finds wrong is noted"},
+    {CLATTN_FEATURE_BATCH_INVARIANT, 0, "batch-invariant", "rows do not depend on the batch"},
 };
 
 const int num_plan_features = (int)(sizeof plan_features / sizeof plan_features[0]);

@@ -36,6 +36,7 @@ typedef struct reference_tiles {
  * set: data pointers, causal, has_window, softcap > 0. */
 typedef struct reference_call {
     reference_tensor q, k, v;
+    int32_t weight_dtype;  /* what the yardstick rounds probabilities to; 0: v's type */
     reference_tensor bias; /* [batch, heads_q, q_len, kv_len] by its strides */
     reference_tensor mask; /* likewise; bytes, whatever its dtype says */
     reference_tensor bias_head_scale, alibi_slopes, sinks; /* [batch, heads_q] by two strides; f32 */
@@ -85,10 +86,10 @@ double reference_sink(const reference_call *call, int64_t b, int64_t h);
 int reference_forward(const reference_call *call, double *o, double *lse);
 
 /* The yardstick of precision: the textbook computation in three steps, products accumulated in
- * float32, the scores rounded to q's storage type, the probabilities to v's, o to dtype_o. Scores
- * so large that rounding them would change weights by more than 6% (beyond 128 in f16, 16 in bf16)
- * are kept as they are: a yardstick without a scale would let everything pass. Written to float
- * arrays of the shapes above; either may be NULL. Returns 0 or -1. */
+ * float32, the scores rounded to q's storage type, the probabilities to v's (or weight_dtype), o to dtype_o.
+ * Scores so large that rounding them would change weights by more than 6% (beyond 128 in f16, 16 in bf16) are
+ * kept as they are: a yardstick without a scale would let everything pass. Written to float arrays of the
+ * shapes above; either may be NULL. Returns 0 or -1. */
 int reference_naive(const reference_call *call, int32_t dtype_o, float *o, float *lse);
 
 /* Element (b, h, i, c) of a tensor. */

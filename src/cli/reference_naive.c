@@ -57,13 +57,14 @@ static float weigh_row(const reference_call *call, naive_scratch *s, int64_t beg
         largest = fmaxf(largest, s->row[j]);
     if (largest == -INFINITY)
         return -INFINITY;
+    const int32_t dtype = call->weight_dtype ? call->weight_dtype : call->v.dtype;
     float sum = expf(sink - largest);
     for (int64_t j = begin; j < end; j++) {
         s->row[j] = expf(s->row[j] - largest);
         sum += s->row[j];
     }
     for (int64_t j = begin; j < end; j++) {
-        const float weight = dtype_round(s->row[j] / sum, call->v.dtype);
+        const float weight = dtype_round(s->row[j] / sum, dtype);
         if (weight != 0) /* so that a forbidden key's V stays out */
             for (int64_t c = 0; c < call->head_dim_v; c++)
                 o[c] += weight * s->v[j * call->head_dim_v + c];

@@ -1,9 +1,12 @@
 /* verify.c: the comparison with the reference. */
 #include "verify.h"
 
+#include "case_dense.h"
 #include "case_layout.h"
+#include "case_serving.h"
 #include "cli.h"
 #include "tensor_convert.h"
+#include "verify_cache.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -37,15 +40,15 @@ static int prepare(reference_call *call, mod_evaluator *mods, int naive, int32_t
     return mod_evaluate(mods);
 }
 
-static int compute(expectation *e, const attention_case *c, mod_evaluator *mods)
+static int compute_dense(expectation *e, const attention_case *c, const case_dense *dense,
+                         mod_evaluator *mods)
 {
-    const int64_t rows = case_elements(&c->tensor[TENSOR_LSE]);
-    const int64_t elements = case_elements(&c->tensor[TENSOR_O]);
+    const int64_t rows = c->batch * c->heads_q * c->q_len;
     const int32_t dtype_o = c->tensor[TENSOR_O].dtype;
-    reference_call call = case_reference(c);
-    e->o = array_of(elements, sizeof *e->o);
+    reference_call call = dense->call;
+    e->o = array_of(rows * c->head_dim_v, sizeof *e->o);
     e->lse = array_of(rows, sizeof *e->lse);
-    e->naive_o = array_of(elements, sizeof *e->naive_o);
+    e->naive_o = array_of(rows * c->head_dim_v, sizeof *e->naive_o);
     e->naive_lse = array_of(rows, sizeof *e->naive_lse);
     int enough = e->o && e->lse && e->naive_o && e->naive_lse;
     int status = enough ? prepare(&call, mods, 0, dtype_o) : CLI_OK;
@@ -56,6 +59,17 @@ static int compute(expectation *e, const attention_case *c, mod_evaluator *mods)
     if (enough && status == CLI_OK)
         enough = reference_naive(&call, dtype_o, e->naive_o, e->naive_lse) == 0;
     return enough ? status : cli_fail(CLI_FAILED, "not enough memory for the reference");
+}
+
+static int compute(expectation *e, const attention_case *c, const case_state *state, mod_evaluator *mods)
+{
+    case_dense dense;
+    int status = case_dense_open(&dense, c, state);
+    if (status == CLI_OK) {
+        status = compute_dense(e, c, &dense, mods);
+        case_dense_close(&dense);
+    }
+    return status;
 }
 
 static int same_kind(double result, double reference)
@@ -93,38 +107,46 @@ static void compare(comparison *m, int64_t at, double result, double naive, doub
         m->naive_error = fabs(naive - reference);
 }
 
-/* Index in the result's order of element (b, h, i, e). */
-static int64_t result_index(const attention_case *c, int64_t b, int64_t h, int64_t i, int64_t e)
+/* The place of row (b, h, i) among the values of o or lse. */
+static int64_t result_index(const attention_case *c, const case_tensor *t, int64_t b, int64_t h, int64_t i)
 {
-    const int64_t row =
-        c->options.layout_bshd ? (b * c->q_len + i) * c->heads_q + h : (b * c->heads_q + h) * c->q_len + i;
-    return row * c->head_dim_v + e;
+    int64_t batch, token;
+    case_row_place(c, b, i, &batch, &token);
+    return batch * t->value_stride[0] + h * t->value_stride[1] + token * t->value_stride[2];
 }
 
-static comparison compare_o(const attention_case *c, const unsigned char *o, const expectation *x)
+/* Element (b, h, i, e) of what the reference gives for o (`columns` of them) or lse (1). */
+static int64_t reference_index(const attention_case *c, int64_t b, int64_t h, int64_t i, int64_t columns)
 {
-    comparison m = {0, 0, 0, -1, 0};
-    const int32_t dtype = c->tensor[TENSOR_O].dtype;
-    int64_t at = 0;
-    if (case_elements(&c->tensor[TENSOR_O]) == 0)
-        return m;
+    return ((b * c->heads_q + h) * c->q_len + i) * columns;
+}
+
+static void compare_o_row(const attention_case *c, const unsigned char *o, const expectation *x, int64_t b,
+                          int64_t h, int64_t i, comparison *m)
+{
+    const case_tensor *t = &c->tensor[TENSOR_O];
+    const int64_t from = result_index(c, t, b, h, i), at = reference_index(c, b, h, i, c->head_dim_v);
+    for (int64_t e = 0; e < c->head_dim_v; e++)
+        compare(m, at + e, (double)tensor_load(o + (size_t)(from + e) * t->element, t->dtype),
+                (double)x->naive_o[at + e], x->o[at + e]);
+}
+
+/* Rows beyond an entry's length have no result. */
+static void compare_all(const attention_case *c, const unsigned char *o, const float *lse,
+                        const expectation *x, comparison *mo, comparison *ml)
+{
+    const comparison none = {0, 0, 0, -1, 0};
+    *mo = *ml = none;
+    ml->largest = 1;
     for (int64_t b = 0; b < c->batch; b++)
         for (int64_t h = 0; h < c->heads_q; h++)
-            for (int64_t i = 0; i < c->q_len; i++)
-                for (int64_t e = 0; e < c->head_dim_v; e++, at++) {
-                    const size_t byte = (size_t)result_index(c, b, h, i, e) * dtype_size(dtype);
-                    compare(&m, at, (double)tensor_load(o + byte, dtype), (double)x->naive_o[at], x->o[at]);
-                }
-    return m;
-}
-
-static comparison compare_lse(const attention_case *c, const float *lse, const expectation *x)
-{
-    comparison m = {0, 0, 1, -1, 0};
-    const int64_t rows = lse ? case_elements(&c->tensor[TENSOR_LSE]) : 0;
-    for (int64_t i = 0; i < rows; i++)
-        compare(&m, i, (double)lse[i], (double)x->naive_lse[i], x->lse[i]);
-    return m;
+            for (int64_t i = 0; i < case_q_len(c, b); i++) {
+                const int64_t at = reference_index(c, b, h, i, 1);
+                compare_o_row(c, o, x, b, h, i, mo);
+                if (lse)
+                    compare(ml, at, (double)lse[result_index(c, &c->tensor[TENSOR_LSE], b, h, i)],
+                            (double)x->naive_lse[at], x->lse[at]);
+            }
 }
 
 static double floor_of(int32_t dtype)
@@ -153,7 +175,7 @@ static double score_size(const attention_case *c, const expectation *x)
 {
     const reference_call call = case_reference(c);
     const double unit = c->options.lse_base_2 ? log(2.0) : 1, limit = 1000 + largest_alibi(&call);
-    const int64_t rows = case_elements(&c->tensor[TENSOR_LSE]);
+    const int64_t rows = c->batch * c->heads_q * c->q_len;
     double size = 0;
     for (int64_t i = 0; i < rows; i++)
         if (fabs(x->lse[i]) * unit < limit && fabs(x->lse[i]) * unit > size)
@@ -188,14 +210,19 @@ static void judge(verdict *v, const attention_case *c, const char *name, int64_t
     }
 }
 
-int verify_result(verdict *out, const attention_case *c, const unsigned char *o, const float *lse,
-                  mod_evaluator *mods)
+int verify_result(verdict *out, const attention_case *c, const case_state *state, const unsigned char *o,
+                  const float *lse, mod_evaluator *mods)
 {
     expectation x = {0};
     memset(out, 0, sizeof *out);
-    const int status = compute(&x, c, mods);
+    int status = verify_cache(c, state, out->reason, sizeof out->reason);
+    if (status == CLI_OK && out->reason[0])
+        return CLI_OK;
+    if (status == CLI_OK)
+        status = compute(&x, c, state, mods);
     if (status == CLI_OK) {
-        const comparison mo = compare_o(c, o, &x), ml = compare_lse(c, lse, &x);
+        comparison mo, ml;
+        compare_all(c, o, lse, &x, &mo, &ml);
         out->passed = 1;
         out->error = mo.error;
         const double floor = floor_of(c->tensor[TENSOR_O].dtype) + 0x1p-22 * score_size(c, &x);

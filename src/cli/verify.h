@@ -11,6 +11,7 @@
 #define CLATTN_VERIFY_H
 
 #include "attention_case.h"
+#include "case_dense.h"
 #include "mod_evaluate.h"
 
 typedef struct verdict {
@@ -21,9 +22,11 @@ typedef struct verdict {
     char reason[256];              /* why it did not pass */
 } verdict;
 
-/* `o` in the order of the case's shape, `lse` [B,Hq,Nq] or NULL. What score_mod and mask_mod mean is told by
- * `mods`, or (NULL) by the case. Returns an exit status: 0 also if the result did not pass. */
-int verify_result(verdict *out, const attention_case *c, const unsigned char *o, const float *lse,
-                  mod_evaluator *mods);
+/* `o` and `lse` (or NULL) in the order of the case's shapes; `state` is what the call left in tensors that it
+ * writes into, which is checked first (verify_cache.h), NULL if there are none. What score_mod and mask_mod
+ * mean is told by `mods`, or (NULL) by the case. Returns an exit status: 0 also if the result did not pass.
+ */
+int verify_result(verdict *out, const attention_case *c, const case_state *state, const unsigned char *o,
+                  const float *lse, mod_evaluator *mods);
 
 #endif

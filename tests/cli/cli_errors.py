@@ -44,10 +44,9 @@ def usage(folder):
     expect(2, ["IN.safetensors"], "run")
     expect(2, ["-o"], "run", GOOD)
     expect(2, ["stray"], "run", GOOD, "stray", "-o", out)
-    for option in ("splits=2", "deterministic", "batch-invariant", "dropout=0.1", "seed=1", "dropout-offset=1",
-                   "kv-dtype=i8", "emit-cache", "backward", "rope=neox"):
+    for option in "deterministic", "dropout=0.1", "seed=1", "dropout-offset=1", "backward":
         expect(2, ["--" + option.split("=")[0], "not offered"], "run", GOOD, "-o", out, "--" + option)
-    expect(2, ["--splits", "not offered"], "run", GOOD, "-o", out, "--splits", "4")
+    expect(2, ["--dropout", "not offered"], "run", GOOD, "-o", out, "--dropout", "0.5")
     wrong = [["--causal=middle"], ["--offset", "x"], ["--offset", "1.5"], ["--window", "3"], ["--window", "-2,1"],
              ["--window", "1,2,3"], ["--scale", "nan"], ["--scale", "0"], ["--scale", "inf"], ["--scale", "1x"],
              ["--softcap", "0"], ["--softcap", "-1"], ["--layout", "hbsd"], ["--out-dtype", "f8"],
@@ -61,7 +60,13 @@ def usage(folder):
              ["--score-mod", ""], ["--mask-mod", " \n"], ["--score-mod", "\udcff"], ["--user-values", "1"],
              ["--user-values", "", "--score-mod=score"], ["--user-values", "1,2,3,4,5", "--score-mod=score"],
              ["--user-values", "1,,2", "--mask-mod=1"], ["--user-values", "nan", "--mask-mod=1"],
-             ["--strides", "sinks=1,1,1"], ["--strides", "user=1"], ["--strides", "mask=1,1,1"]]
+             ["--strides", "sinks=1,1,1"], ["--strides", "user=1"], ["--strides", "mask=1,1,1"],
+             ["--splits", "0"], ["--splits", "257"], ["--splits", "x"], ["--splits", "2", "--phase=prefill"],
+             ["--splits", "2", "--batch-invariant"], ["--phase", "verify"], ["--phase", "both", "--batch-invariant"],
+             ["--kv-dtype", "f8"], ["--kv-dtype", "i8,"], ["--kv-dtype", "i8,i8,i8"], ["--kv-dtype", ""],
+             ["--rope", "gptj"], ["--rope-base", "0", "--rope=neox"], ["--rope-base", "500"], ["--rope-scale", "2"],
+             ["--rotary-dim", "16"], ["--rotary-dim", "15", "--rope=neox"], ["--rotary-dim", "0", "--rope=neox"],
+             ["--v-in-k", "0"], ["--v-in-k", "577"], ["--batch-invariant=1"], ["--emit-cache=1"]]
     for arguments in wrong:
         expect(2, [arguments[0].split("=")[0]] if arguments[0] != "--offset-bytes" else [],
                "run", GOOD, "-o", out, *arguments)
@@ -91,7 +96,12 @@ def usage(folder):
     expect(2, ["--head-dim"], "source", "--head-dim", "0")
     expect(2, ["--head-dim"], "source", "--head-dim", "577")
     expect(2, ["--heads"], "source", "--heads", "0")
+    expect(2, ["--operation"], "source", "--operation", "backward")
+    expect(2, ["--page-size"], "source", "--page-size", "0")
+    expect(2, ["--phase"], "source", "--phase", "all")
+    expect(2, ["--kv-dtype"], "source", "--kv-dtype", "q9_0")
     expect(2, ["--seed"], "check", "--seed", "-1")
+    expect(2, ["--phase"], "check", "--phase", "x")
     if os.path.exists(out):
         fail("a refused run left a file")
 
@@ -124,12 +134,11 @@ def shapes(folder):
     attempt(["'bias'", "[]"], bias=("F32", []))
     attempt(["'bias'", "U8"], bias=("U8", [7]))
     attempt(["'extra'", "unknown"], extra=("F32", [1]))
-    for name in ("cu_seqlens_q", "cu_seqlens_k", "block_table", "dout", "dlse", "k_scale", "v_scale", "k_new",
-                 "v_new", "rope_cos", "rope_sin"):
+    for name in "dout", "dlse":
         attempt([f"'{name}'", "not offered"], **{name: ("F32", [1])})
     attempt(["[1,2,7,8]", "heads"], ["--layout", "bshd"], k=("F32", [1, 7, 2, 8]), q=("F32", [1, 5, 3, 8]))
-    attempt(["o.stride"], ["--strides", "o=0,0,8"])
-    attempt(["o.stride"], ["--strides", "o=80,8,8"])
+    for strides in "0,0,8", "80,8,8":
+        attempt(["o.stride"], ["--path=cpu", "--phase=prefill", f"--strides=o={strides}"])
     if os.path.exists(out):
         fail("a refused run left a file")
 
@@ -185,6 +194,98 @@ def extras(folder):
     attempt(["--offset-bytes", "user", "16"], {"user": zeros("U8", [3])}, ["--score-mod=score", "--offset-bytes=user=8"])
     attempt(["--offset-bytes", "sinks"], {"sinks": zeros("F32", [4])}, ["--offset-bytes=sinks=2"])
     attempt(["--strides", "'sinks'"], {"sinks": floats([1, 2, 3, 4])}, ["--strides=sinks=0,0"])
+    if os.path.exists(out):
+        fail("a refused run left a file")
+
+
+def serving(folder):
+    """Packed sequences, pages, caches and appended tokens: type, shape, values, and what goes together."""
+    out = os.path.join(folder, "out.safetensors")
+    path = os.path.join(folder, "in.safetensors")
+    packed = {"q": zeros("F32", [9, 4, 32]), "k": zeros("F32", [14, 2, 32]), "v": zeros("F32", [14, 2, 32]),
+              "cu_seqlens_q": integers([0, 4, 4, 9]), "cu_seqlens_k": integers([0, 7, 12, 14])}
+    pages = {"q": zeros("F32", [3, 4, 5, 32]), "k": zeros("F32", [6, 8, 2, 32]), "v": zeros("F32", [6, 8, 2, 32]),
+             "block_table": integers([0, 1, 2, -1, 3, -1], [3, 2]), "kv_lens": integers([16, 7, 8])}
+    cache = {"q": zeros("F32", [3, 4, 5, 32]), "k": zeros("F32", [3, 2, 12, 32]), "v": zeros("F32", [3, 2, 12, 32]),
+             "kv_lens": integers([0, 3, 7]), "k_new": zeros("F32", [3, 2, 5, 32]), "v_new": zeros("F32", [3, 2, 5, 32])}
+
+    def attempt(good, words, options=(), **changed):
+        tensors = {name: t for name, t in {**good, **changed}.items() if t}
+        write(path, tensors)
+        expect(2, words, "run", path, "-o", out, *options)
+
+    attempt(packed, ["'q'", "[1,9,4,32]", "[total,H,D]"], q=zeros("F32", [1, 9, 4, 32]))
+    attempt(packed, ["'k'", "[1,2,14,32]", "3 dimensions", "[total,H,D]"], k=zeros("F32", [1, 2, 14, 32]))
+    attempt(packed, ["'v'", "rows"], v=zeros("F32", [13, 2, 32]))
+    attempt(packed, ["'cu_seqlens_q'", "I64"], cu_seqlens_q=zeros("I64", [4]))
+    attempt(packed, ["'cu_seqlens_q'", "[2,2]", "[batch+1]"], cu_seqlens_q=integers([0, 4, 4, 9], [2, 2]))
+    attempt(packed, ["'cu_seqlens_k'", "[0]", "[batch+1]"], cu_seqlens_k=integers([], [0]))
+    attempt(packed, ["'cu_seqlens_k'", "[3]", "batch of 3"], cu_seqlens_k=integers([0, 7, 14]))
+    for rows in [0, 4, 4, 10], [0, 4, 3, 9], [-1, 4, 4, 9]:
+        attempt(packed, ["'cu_seqlens_q'", "expected", "rows of 'q'"], cu_seqlens_q=integers(rows))
+    attempt(packed, ["'q_lens'", "5", "0 to 4"], q_lens=integers([5, 0, 1]))
+    attempt(packed, ["'kv_lens'", "6", "0 to 5"], kv_lens=integers([5, 6, 1]))
+    attempt(packed, ["'k'", "batch of 3"], cu_seqlens_k=None, k=zeros("F32", [2, 2, 7, 32]), v=zeros("F32", [2, 2, 7, 32]))
+    attempt(packed, ["'bias'", "[3,4,5,7]"], bias=zeros("F32", [9, 14]))
+    attempt(pages, ["'kv_lens'", "missing", "'block_table'"], kv_lens=None)
+    attempt(pages, ["'block_table'", "[6]", "[batch,max_blocks]"], block_table=integers([0] * 6))
+    attempt(pages, ["'block_table'", "[2,3]", "batch of 3"], block_table=integers([0] * 6, [2, 3]))
+    attempt(pages, ["'block_table'", "F32", "I32"], block_table=zeros("F32", [3, 2]))
+    attempt(pages, ["'block_table'", "'cu_seqlens_k'"], cu_seqlens_k=integers([0, 1, 2, 3]))
+    attempt(pages, ["'kv_lens'", "17", "0 to 16"], kv_lens=integers([17, 7, 8]))
+    attempt(pages, ["'v'", "page size"], v=zeros("F32", [6, 7, 2, 32]))
+    attempt(pages, ["'v'", "pages"], v=zeros("F32", [5, 8, 2, 32]))
+    attempt(pages, ["'bias'", "[3,4,5,16]"], bias=zeros("F32", [15]))
+    for number in 6, -1:
+        attempt(pages, ["'block_table'", str(number), "entry 0", "0 to 5"], ["--path=cpu", "--phase=prefill"],
+                block_table=integers([0, number, 2, -1, 3, -1], [3, 2]))
+    attempt(cache, ["'kv_lens'", "missing", "'k_new'"], kv_lens=None)
+    attempt(cache, ["'v_new'", "missing"], v_new=None)
+    attempt(cache, ["'k_new'", "missing"], k_new=None)
+    attempt(cache, ["'k_new'", "missing", "--rope"], ["--rope=neox"], k_new=None, v_new=None)
+    attempt(cache, ["'v_new'", "F16", "F32"], v_new=zeros("F16", [3, 2, 5, 32]))
+    attempt(cache, ["'k_new'", "F16", "F32", "--rope"], ["--rope=neox"], k_new=zeros("F16", [3, 2, 5, 32]),
+            v_new=zeros("F16", [3, 2, 5, 32]))
+    attempt(cache, ["'k_new'", "[3,2,4,32]", "[3,2,5,32]", "'q'"], ["--rope=neox"], k_new=zeros("F32", [3, 2, 4, 32]),
+            v_new=zeros("F32", [3, 2, 4, 32]))
+    attempt(cache, ["'v_new'", "[3,2,4,32]", "[3,2,5,32]"], v_new=zeros("F32", [3, 2, 4, 32]))
+    attempt(cache, ["'k_new'", "[3,4,5,32]"], k_new=zeros("F32", [3, 4, 5, 32]))
+    attempt(cache, ["'k_new'", "cu_seqlens_k"], cu_seqlens_k=integers([0, 4, 8, 12]), k=zeros("F32", [12, 2, 32]),
+            v=zeros("F32", [12, 2, 32]), kv_lens=integers([0, 3, 4]))
+    attempt(cache, ["'k_new'", "entry 2", "8", "5", "12"], ["--path=cpu", "--phase=prefill"], kv_lens=integers([0, 3, 8]))
+    attempt(cache, ["'rope_cos'", "--rope"], rope_cos=zeros("F32", [12, 16]), rope_sin=zeros("F32", [12, 16]))
+    tables = {"rope_cos": zeros("F32", [12, 16]), "rope_sin": zeros("F32", [12, 16])}
+    attempt({**cache, **tables}, ["'rope_sin'", "missing"], ["--rope=neox"], rope_sin=None)
+    attempt({**cache, **tables}, ["'rope_cos'", "[12,15]", "[positions,16]"], ["--rope=neox"], rope_cos=zeros("F32", [12, 15]))
+    attempt({**cache, **tables}, ["'rope_sin'", "11", "12"], ["--rope=neox"], rope_sin=zeros("F32", [11, 16]))
+    attempt({**cache, **tables}, ["'rope_cos'", "F16"], ["--rope=neox"], rope_cos=zeros("F16", [12, 16]))
+    attempt({**cache, **tables}, ["'rope_cos'", "11", "12", "entry 2"], ["--rope=neox"], rope_cos=zeros("F32", [11, 16]),
+            rope_sin=zeros("F32", [11, 16]))
+    attempt({**cache, **tables}, ["--rope-base"], ["--rope=neox", "--rope-base=500"])
+    attempt(cache, ["--rotary-dim", "34", "32"], ["--rope=neox", "--rotary-dim=34"])
+
+    plain = {"q": zeros("F32", [3, 4, 5, 32]), "k": zeros("I8", [3, 2, 7, 32]), "v": zeros("I8", [3, 2, 7, 32]),
+             "k_scale": floats([1.0], [1]), "v_scale": floats([1.0] * 42, [3, 2, 7])}
+    attempt(plain, ["'k_scale'", "missing", "I8"], k_scale=None)
+    attempt(plain, ["'v_scale'", "[3,7,2]", "[3,2,7]", "[2]"], v_scale=floats([1.0] * 42, [3, 7, 2]))
+    attempt(plain, ["'v_scale'", "[3]"], v_scale=floats([1.0] * 3))
+    attempt(plain, ["'v_scale'", "F16"], v_scale=zeros("F16", [1]))
+    attempt(plain, ["'k_scale'", "i8", "f32"], k=zeros("F32", [3, 2, 7, 32]))
+    attempt(plain, ["'k'", "I8", "q8_0"], ["--kv-dtype=q8_0"])
+    attempt(plain, ["'k_scale'", "--kv-dtype i8"], ["--kv-dtype=i8"], k=zeros("F32", [3, 2, 7, 32]))
+    attempt(plain, ["'q'", "I8"], q=zeros("I8", [3, 4, 5, 32]))
+    attempt({**plain, **cache}, ["'k_scale'", "'k_new'"], k=zeros("I8", [3, 2, 12, 32]), v=zeros("I8", [3, 2, 12, 32]),
+            v_scale=floats([1.0] * 72, [3, 2, 12]))
+    blocks = {"q": zeros("F32", [1, 2, 5, 64]), "k": zeros("U8", [1, 2, 7, 68]), "v": zeros("U8", [1, 2, 7, 36])}
+    attempt(blocks, ["'k'", "U8", "--kv-dtype"])
+    attempt(blocks, ["'k'", "U8", "--kv-dtype"], ["--kv-dtype=i8"])
+    attempt(blocks, ["'v'", "[1,2,7,36]", "q8_0", "34"], ["--kv-dtype=q8_0"])
+    attempt(blocks, ["'k'", "head dim"], ["--kv-dtype=q8_0,q4_0"], k=zeros("U8", [1, 2, 7, 34]))
+    floats_40 = {name: zeros("F32", [1, 2, 5, 40]) for name in "qkv"}
+    attempt(floats_40, ["'k'", "40", "32", "q4_0"], ["--kv-dtype=q4_0"])
+    attempt(floats_40, ["--v-in-k", "'v'"], ["--v-in-k=8"])
+    attempt(floats_40, ["--v-in-k", "41", "40"], ["--v-in-k=41"], v=None)
+    attempt(floats_40, ["'k_scale'", "no part"], ["--offset-bytes=k_scale=64"])
     if os.path.exists(out):
         fail("a refused run left a file")
 
@@ -286,7 +387,7 @@ def texts(folder):
     out = os.path.join(folder, "out.safetensors")
     for option, text, line in (("--score-mod", "score + nothing", 1), ("--mask-mod", "int x = 1;\nreturn x +\n nothing;", 3)):
         for command in ["run", GOOD, "-o", out], ["source"]:
-            result = run(*command, option, text, "--path", "cpu")
+            result = run(*command, option, text, "--path", "cpu", "--phase", "prefill")
             said = [x for x in result.stderr.splitlines() if x.startswith("clattn")]
             if result.returncode != 2 or len(said) != 1 or f"{option[2:].replace('-', '_')}:{line}:" not in said[0]:
                 fail(f"{command[0]} {option}: status {result.returncode}: {result.stderr[-300:]}")
@@ -316,6 +417,7 @@ with scratch() as place:
     hostile(place)
     shapes(place)
     extras(place)
+    serving(place)
     texts(place)
     device(place)
 finish("cli_errors")

@@ -11,6 +11,7 @@ from cli_files import (attention, decode, encode, fail, finish, floats, integers
 
 DATA = sys.argv[2]
 PATH = "cpu"  # the other one is compared with the reference by `clattn check`
+KERNELS = ["--path", PATH, "--phase=prefill"]  # those of decode: cli_serving.py
 
 
 def rows_of(values, shape, bshd):
@@ -63,7 +64,7 @@ def compare(name, folder, dtype="F32", dims=(2, 4, 2, 9, 13, 20, 24), bshd=False
     case, again = os.path.join(folder, "case.st"), os.path.join(folder, "again.st")
     write(source, tensors)
     layout = ["--layout", "bshd"] if bshd else []
-    result = run("run", source, "-o", target, "--lse", "--path", PATH, "--save-case", case, *layout, *options,
+    result = run("run", source, "-o", target, "--lse", *KERNELS, "--save-case", case, *layout, *options,
                  "--verify")
     if result.returncode != 0:
         return fail(f"{name}: {result.stderr}")
@@ -237,7 +238,7 @@ def empty(folder):
         for tensors, options, lse in ((plain, [], [-math.inf] * 2),
                                       ({**plain, **extra}, ["--tiles=2,2", "--mask-mod=key < 9"], [1.5, -2])):
             write(source, tensors)
-            result = run("run", source, "-o", target, "--lse", "--verify", "--path", PATH, *options)
+            result = run("run", source, "-o", target, "--lse", "--verify", *KERNELS, *options)
             if result.returncode != 0:
                 fail(f"empty {b} {nq} {nk}: {result.stderr}")
                 continue
@@ -252,7 +253,7 @@ def saved_cases(folder):
     real = os.path.join(DATA, "minilm_layer0.safetensors")
     case, again = os.path.join(folder, "case.st"), os.path.join(folder, "again.st")
     first, second = os.path.join(folder, "first.st"), os.path.join(folder, "second.st")
-    options = ["--causal=top-left", "--window", "40,-1", "--softcap=3", "--scale", "0.25", "--lse", "--path", PATH,
+    options = ["--causal=top-left", "--window", "40,-1", "--softcap=3", "--scale", "0.25", "--lse", *KERNELS,
                "--out-dtype", "f32", "--strides", "k=50000,4000,35", "--offset-bytes", "q=6", "--local-memory", "32K"]
     if run("run", real, "-o", first, "--save-case", case, *options).returncode != 0:
         return fail("save-case")
@@ -267,18 +268,18 @@ def saved_cases(folder):
             fail("a saved case saves itself otherwise")
     for layer in 0, 3, 5:
         result = run("run", os.path.join(DATA, f"minilm_layer{layer}.safetensors"), "-o", first, "--verify",
-                     "--path", PATH)
+                     *KERNELS)
         if result.returncode != 0:
             fail(f"layer {layer}: {result.stderr}")
-    result = run("run", real, "-o", first, "--repeat", "3", "--json", "--path", PATH)
+    result = run("run", real, "-o", first, "--repeat", "3", "--json", *KERNELS)
     if result.returncode != 0 or json.loads(result.stdout)["time_ms_median"] <= 0:
         fail(f"--repeat: {result.stderr}")
-    result = run("run", real, "-o", os.path.join(folder, "no", "out.st"), "--path", PATH)
+    result = run("run", real, "-o", os.path.join(folder, "no", "out.st"), *KERNELS)
     if result.returncode != 1 or len(result.stderr.splitlines()) != 1:
         fail(f"a folder that is not there: {result.returncode} {result.stderr}")
     # What is no regular file may not be replaced.
     if os.path.exists("/dev/null"):
-        run("run", real, "-o", "/dev/null", "--path", PATH)
+        run("run", real, "-o", "/dev/null", *KERNELS)
         if os.path.isfile("/dev/null"):
             fail("/dev/null was replaced")
 
@@ -343,6 +344,7 @@ def source():
     everything = ["--" + name for name in (
         "causal", "window", "softcap", "bias=f16", "bias-head-scale", "mask", "alibi", "sinks", "q-lens", "kv-lens",
         "q-offsets", "key-tiles", "lse", "lse-base-2", "score-mod=score * 0.123f", "mask-mod=key != 456")]
+    everything += ["--block-table", "--page-size=8", "--cu-seqlens-q", "--kv-dtype=q8_0,i8", "--status", "--batch-invariant"]
     result = run("source", "--path", PATH, *everything)
     if result.returncode != 0 or "0.123f" not in result.stdout or "key != 456" not in result.stdout:
         fail(f"source {everything}: {result.stderr}")
@@ -353,7 +355,7 @@ def info():
     if result.returncode != 0:
         return fail(f"info: {result.stderr}")
     report = json.loads(result.stdout)
-    if len(report["plans"]) != 6 or not any(d["chosen"] for d in report["devices"]):
+    if [p["phase"] for p in report["plans"]] != ["prefill"] * 6 + ["decode"] * 6 or not any(d["chosen"] for d in report["devices"]):
         fail(f"info: {report}")
 
 
