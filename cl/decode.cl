@@ -306,6 +306,7 @@ inlined void find_largest(float largest[ROWS], const float s[ROWS], const decode
     barrier(CLK_LOCAL_MEM_FENCE);
     for (int i = d->id; i < ROWS * MAX_PARTS_PER_ROW; i += ITEMS) {
         float part = SCORE_FORBIDDEN;
+#pragma unroll 1
         for (int j = 0; j < ITEMS / MAX_PARTS_PER_ROW; j++)
             part = fmax(part, scores[i / MAX_PARTS_PER_ROW * ITEMS + j * MAX_PARTS_PER_ROW + i % MAX_PARTS_PER_ROW]);
         parts[i] = part;
@@ -314,6 +315,7 @@ inlined void find_largest(float largest[ROWS], const float s[ROWS], const decode
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
         largest[r] = SCORE_FORBIDDEN;
+#pragma unroll 1
         for (int i = 0; i < MAX_PARTS_PER_ROW; i++)
             largest[r] = fmax(largest[r], parts[r * MAX_PARTS_PER_ROW + i]);
     }
@@ -400,6 +402,7 @@ inlined void store_row(int r, float m, float sum, const decoder *d, const attent
     __global o_t *o = in->o + query_base(&a->o, d->batch, head, &d->seq) + query * a->o.token;
     for (int c = d->id; c < a->head_dim_v; c += ITEMS) {
         float value = 0.0f;
+#pragma unroll 1
         for (int j = 0; j < KEYS_V; j++)
             value += d->memory.scratch[(j * ROWS + r) * HEAD_DIM_V + c];
         value = empty ? 0.0f : value * inverse;
@@ -425,6 +428,7 @@ inlined float sum_of_items(float x, const decoder *d)
     barrier(CLK_LOCAL_MEM_FENCE);
     numbers[d->id] = x;
     barrier(CLK_LOCAL_MEM_FENCE);
+#pragma unroll 4
     for (int i = 0; i < ITEMS; i++)
         sum += numbers[i];
     return sum;
