@@ -1,6 +1,8 @@
-// append.cl: new keys and values into a cache, rotated (RoPE) where the plan says so; q is rotated beside them.
+// append.cl: new keys and values into a cache, rotated (RoPE) where the plan says so; q is rotated beside
+// them.
 //
-// A work-group takes one row of one token: of the heads of k, then those of v, then those of q. Its number is
+// A work-group takes one row of one token: of the heads of k, then those of v, then those of q. Its
+// number is
 //     group = token * (heads_kv + rows_v + rows_q) + row,
 // tokens being counted through all entries, padded or packed.
 
@@ -133,8 +135,9 @@ static inline void find_place(new_token *token, long natural, const append_buffe
     const int page = is_inside && paged ? (int)place / a->page_size : 0;
     int plane = token->batch;
     if (paged)
-        plane = mapped || !is_inside ? page
-                                     : in->block_table[a->block_table + token->batch * a->block_table_batch + page];
+        plane = mapped || !is_inside
+                    ? page
+                    : in->block_table[a->block_table + token->batch * a->block_table_batch + page];
     token->is_bad_page = is_inside && paged && (plane < 0 || plane >= a->num_pages);
     token->is_dropped = token->is_bad_page || (!is_inside && place >= 0);
     token->plane = is_inside && !token->is_bad_page ? plane : -1;
@@ -168,6 +171,53 @@ static inline void note_token(const new_token *token, const append_buffers *in, 
 
 // ---- Rows -------------------------------------------------------------------------------------------------
 
+// The whole number nearest to x, within +-2^22: what float32 rounds to beside 1.5 * 2^23.
+static inline float nearest_whole(float x) { return (x + 12582912.0f) - 12582912.0f; }
+
+// Cosine and sine to 2^-22 or so: of what is left of the angle after quarters of a turn, by Moshier's
+// polynomials (1989, "Methods and Programs for Mathematical Functions"). Their number is 4096 k + n, and
+// a quarter comes in three parts whose products with k and n are exact (Cody and Waite 1980, "Software
+// Manual for the Elementary Functions", chapter 8), for angles up to 10^7. From 2^24 on floats are
+// further apart than angles: they count as 0. Built-in functions cost CPUs several times as much.
+#define QUARTER_1 1.5703125f
+#define QUARTER_2 4.837512969970703125e-4f
+#define QUARTER_3 7.54978995489188e-8f
+#define QUARTERS 0.63661977236758134308f // of a turn in an angle of 1
+static inline float2 turn_of(float any_angle)
+{
+    const float angle = fabs(any_angle) < 16777216.0f ? any_angle : 0.0f;
+    const float k = nearest_whole(angle * (QUARTERS / 4096.0f));
+    const float behind_k = angle - k * (4096.0f * QUARTER_1);
+    const float n = nearest_whole((behind_k - k * (4096.0f * QUARTER_2)) * QUARTERS);
+    const float rest = behind_k - n * QUARTER_1 - k * (4096.0f * QUARTER_2) - n * QUARTER_2 -
+                       k * (4096.0f * QUARTER_3) - n * QUARTER_3;
+    const float square = rest * rest;
+    const float sine =
+        rest + rest * square * (-1.6666654611e-1f + square * (8.3321608736e-3f - square * 1.9515295891e-4f));
+    const float cosine =
+        1.0f - 0.5f * square +
+        square * square *
+            (4.166664568298827e-2f + square * (square * 2.443315711809948e-5f - 1.388731625493765e-3f));
+    const int quarter = (int)n;
+    const float x = quarter & 1 ? sine : cosine, y = quarter & 1 ? cosine : sine;
+    return (float2)((quarter + 1) & 2 ? -x : x, quarter & 2 ? -y : y);
+}
+
+// 2^x to 2^-22 or so, by its series around the nearest whole number.
+static inline float power_of_2(float x)
+{
+    const float within = x < -126.0f ? -126.0f : x > 127.0f ? 127.0f : x;
+    const float whole = nearest_whole(within), rest = within - whole;
+    const float series =
+        1.0f +
+        rest * (0.6931471805599453f +
+                rest * (0.2402265069591007f +
+                        rest * (0.05550410866482158f +
+                                rest * (0.009618129107628477f +
+                                        rest * (0.001333355814642844f + rest * 0.0001540353039338161f)))));
+    return series * as_float(((int)whole + 127) << 23);
+}
+
 // Cosine and sine of pair c.
 static inline float2 turn_of_pair(int c, int position, const append_buffers *in, const append_args *a)
 {
@@ -176,8 +226,7 @@ static inline float2 turn_of_pair(int c, int position, const append_buffers *in,
         return (float2)(in->rope_cos[a->rope_cos + row * a->rope_cos_row + c],
                         in->rope_sin[a->rope_sin + row * a->rope_sin_row + c]);
     }
-    const float angle = position * (a->rope_scale * exp2(c * a->rope_step));
-    return (float2)(cos(angle), sin(angle));
+    return turn_of(position * (a->rope_scale * power_of_2(c * a->rope_step)));
 }
 
 // Element c after RoPE: a pair is turned by both of its columns, each for itself.
@@ -244,7 +293,7 @@ static inline void store_q(const new_token *token, int head, const __local float
 // All of a row is in local memory before any of it is stored: q_out may be q.
 __kernel __attribute__((reqd_work_group_size(ROW_ITEMS, 1, 1))) void append(APPEND_BUFFERS, append_args args)
 {
-    __local float row[MAX_ROW], work[ROW_ITEMS];
+    __local float row[MAX_ROW], work[2 * ROW_ITEMS];
     const append_buffers buffers = GATHERED_APPEND_BUFFERS;
     const append_buffers *in = &buffers;
     const append_args *a = &args;
@@ -278,8 +327,8 @@ __kernel __attribute__((reqd_work_group_size(ROW_ITEMS, 1, 1))) void append(APPE
         append_k(&token, head, row, largest, id, in, a);
 }
 
-// What there is once for each entry: its length after the call, and whether its numbers make sense. Runs behind
-// `append`, because kv_lens_out may be kv_lens.
+// What there is once for each entry: its length after the call, and whether its numbers make sense. Runs
+// behind `append`, because kv_lens_out may be kv_lens.
 __kernel __attribute__((reqd_work_group_size(ROW_ITEMS, 1, 1))) void append_lengths(APPEND_BUFFERS,
                                                                                    append_args args)
 {

@@ -1,5 +1,5 @@
-// append_args.cl: one append as kernels see it; the host compiles the same file (src/append.c). Fixed-size fields,
-// widest first, and a size that is a multiple of 8, as in args.cl.
+// append_args.cl: one append as kernels see it; the host compiles the same file (src/append.c).
+// Fixed-size fields, widest first, and a size that is a multiple of 8, as in args.cl.
 
 #define FEATURE_BLOCK_TABLE 0x10000 // as CLATTN_FEATURE_*
 #define FEATURE_K_SCALE 0x20000

@@ -6,7 +6,7 @@ DEFINE_STORE_ROW(store_row, K_TYPE)
 __kernel __attribute__((reqd_work_group_size(ROW_ITEMS, 1, 1))) void
 convert_rows(const __global q_t *from, __global k_t *to, __global float *scale, convert_args args)
 {
-    __local float row[MAX_ROW], work[ROW_ITEMS];
+    __local float row[MAX_ROW], work[2 * ROW_ITEMS];
     const convert_args *a = &args;
     if ((int)get_group_id(1) >= a->num_groups)
         return;

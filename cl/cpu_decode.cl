@@ -39,12 +39,14 @@
 #define K_STEP (IS_BLOCK(K_TYPE) && BLOCK_ELEMENTS > VECTOR_WIDTH ? BLOCK_ELEMENTS : VECTOR_WIDTH) // columns
 #define ALIGNED __attribute__((aligned(64)))
 
-// Loads of VECTOR_WIDTH elements of a row, where there are such.
+// Loads of VECTOR_WIDTH elements of a row, or codes of a block, where there are such.
 #if VECTOR_WIDTH == 16
 #define ROW_VECTOR(type) ROW16(type)
+#define CODES_VECTOR(type) PASTE(codes16_, type)
 #define CAN_BE_DIRECT 1
 #elif VECTOR_WIDTH == 8
 #define ROW_VECTOR(type) ROW8(type)
+#define CODES_VECTOR(type) PASTE(codes8_, type)
 #define CAN_BE_DIRECT 1
 #else
 #define CAN_BE_DIRECT 0
@@ -56,7 +58,7 @@ typedef struct decode_rows {
     float o[BLOCK_Q][O_STRIDE] ALIGNED;      // relative to max
     float scores[BLOCK_Q][BLOCK_K] ALIGNED;  // of the block, then weights: exp(score - max)
     float max[BLOCK_Q];                      // of the scores so far; at least SCORE_FLOOR
-    float sum[BLOCK_Q];                      // of the weights so far, a sink's included
+    float_v sum[BLOCK_Q];                    // of the weights so far, lane by lane, a sink's included
     float rescale[BLOCK_Q];                  // what O so far is to be multiplied by
     int first_query;                         // of the first row, and its head within the group
     int first_head;
@@ -73,6 +75,8 @@ typedef struct decode_place {
     sequence seq;
     key_rows k;
     key_rows v;
+    int k_blocks; // of a row, for types that have such
+    int v_blocks;
     key_scales k_scales;
     key_scales v_scales;
 } decode_place;
@@ -288,7 +292,8 @@ INLINE void load_rows(decode_rows *rows, const decode_place *at)
             for (; c < a->head_dim_qk; c++)
                 rows->q[r][c] = LOAD1(Q_TYPE)(at->in->q, row + c) * scale;
             rows->max[r] = start.max;
-            rows->sum[r] = start.sum;
+            rows->sum[r] = 0.0f;
+            *(float *)&rows->sum[r] = start.sum;
         }
         for (; c < HEAD_DIM_QK; c++)
             rows->q[r][c] = 0.0f;
@@ -304,7 +309,7 @@ INLINE void store_rows(const decode_rows *rows, const decode_place *at)
     const attention_args *a = at->a;
     for (int r = 0; r < rows->count; r++) {
         const int head = head_of(rows, r, at), query = query_of(rows, r, a);
-        const float sum = rows->sum[r];
+        const float sum = sum_of_lanes(rows->sum[r]);
         const float factor = sum == 0.0f ? 0.0f : 1.0f / sum;
         int c = 0;
         if (a->num_splits > 1) {
@@ -347,9 +352,71 @@ INLINE void find_rows(long row[KEYS_AT_ONCE], const key_rows *rows, int key, int
                                : row[i - 1] + (key + i <= last ? rows->token : 0);
 }
 
+// What products load from memory. Of types of blocks, d and m are taken out of the rows of all keys of the block
+// first and become floats as vectors: one by one that would cost more than the 32 codes between them.
+typedef struct code_scales {
+    float d[BLOCK_K * STRIDE / BLOCK_ELEMENTS] ALIGNED; // [key][block of the row]
+    float m[BLOCK_K * STRIDE / BLOCK_ELEMENTS] ALIGNED;
+} code_scales;
+
+#define HAS_M(type) ((type) == TYPE_Q4_1 || (type) == TYPE_Q5_1)
+
+#define PLAIN_LOADS(name, type)                                                                           \
+    INLINE void load_##name##_scales(code_scales *scales, const key_block *block, const decode_place *at) \
+    {                                                                                                     \
+    }                                                                                                     \
+    INLINE float_v load_##name(const code_scales *scales, int key, long row, int column,                  \
+                               const decode_place *at)                                                    \
+    {                                                                                                     \
+        return ROW_VECTOR(type)(at->in->name, row, column);                                               \
+    }
+
+// A block begins with d, then comes m where there is one.
+#define BLOCK_LOADS(name, type, dims)                                                                     \
+    INLINE void load_##name##_scales(code_scales *scales, const key_block *block, const decode_place *at) \
+    {                                                                                                     \
+        ushort d[BLOCK_K * (dims) / BLOCK_ELEMENTS], m[BLOCK_K * (dims) / BLOCK_ELEMENTS];                \
+        int n = 0;                                                                                        \
+        for (int j = 0; j < block->count; j++) {                                                          \
+            const long row = row_of_key(&at->name, block->first + j);                                     \
+            UNROLL for (int i = 0; i < (dims) / BLOCK_ELEMENTS; i++, n++) {                               \
+                const int within = min(i, at->name##_blocks - 1);                                         \
+                const __global ushort *numbers = (const __global ushort *)(at->in->name + row + within);  \
+                d[n] = numbers[0];                                                                        \
+                m[n] = HAS_M(type) ? numbers[1] : (ushort)0;                                              \
+            }                                                                                             \
+        }                                                                                                 \
+        for (int i = 0; i < n; i += 8) {                                                                  \
+            vstore8(vload_half8(0, (const __private half *)(d + i)), 0, scales->d + i);                   \
+            if (HAS_M(type))                                                                              \
+                vstore8(vload_half8(0, (const __private half *)(m + i)), 0, scales->m + i);               \
+        }                                                                                                 \
+    }                                                                                                     \
+    INLINE float_v load_##name(const code_scales *scales, int key, long row, int column,                  \
+                               const decode_place *at)                                                    \
+    {                                                                                                     \
+        const int n = key * ((dims) / BLOCK_ELEMENTS) + column / BLOCK_ELEMENTS;                          \
+        const float_v codes = PASTE(convert_, SCORE_T)(                                                   \
+            CODES_VECTOR(type)(at->in->name + row + column / BLOCK_ELEMENTS, column % BLOCK_ELEMENTS));   \
+        return HAS_M(type) ? codes * scales->d[n] + scales->m[n] : codes * scales->d[n];                  \
+    }
+
+#if CAN_BE_DIRECT
+#if IS_BLOCK(K_TYPE)
+BLOCK_LOADS(k, K_TYPE, HEAD_DIM_QK)
+#else
+PLAIN_LOADS(k, K_TYPE)
+#endif
+#if IS_BLOCK(V_TYPE)
+BLOCK_LOADS(v, V_TYPE, HEAD_DIM_V)
+#else
+PLAIN_LOADS(v, V_TYPE)
+#endif
+#endif
+
 // S = Q K^T of a group of num_rows rows. Constants: num_rows, and packed where it is 0: K comes from memory.
 INLINE void score_group(float (*scores)[BLOCK_K], float (*q)[Q_STRIDE], const int num_rows, const float *packed,
-                        const key_block *block, int columns, const decode_place *at)
+                        const code_scales *scales, const key_block *block, int columns, const decode_place *at)
 {
     const int tile_keys = VECTOR_WIDTH / num_rows;
     const int num_keys = tile_keys < KEYS_AT_ONCE ? tile_keys : KEYS_AT_ONCE;
@@ -377,7 +444,7 @@ INLINE void score_group(float (*scores)[BLOCK_K], float (*q)[Q_STRIDE], const in
                         float_v k;
 #if CAN_BE_DIRECT
                         if (packed == 0)
-                            k = ROW_VECTOR(K_TYPE)(at->in->k, row[i], column);
+                            k = load_k(scales, tile + first + i, row[i], column, at);
                         else
 #endif
                             k = *(const float_v *)(packed + (tile + first + i) * STRIDE + column);
@@ -393,7 +460,8 @@ INLINE void score_group(float (*scores)[BLOCK_K], float (*q)[Q_STRIDE], const in
 // O = O * rescale + P V of a group. A block's product is summed up on its own before it joins O, so that rounding
 // errors grow with the number of blocks, not of keys.
 INLINE void add_group(float (*o)[O_STRIDE], float (*weights)[BLOCK_K], const float *rescale, const int num_rows,
-                      const float *packed, const key_block *block, int columns, const decode_place *at)
+                      const float *packed, const code_scales *scales, const key_block *block, int columns,
+                      const decode_place *at)
 {
     for (int c = 0; c < columns; c += VALUE_COLUMNS) {
         float_v sums[MOST_ROWS][VALUE_VECTORS];
@@ -411,7 +479,7 @@ INLINE void add_group(float (*o)[O_STRIDE], float (*weights)[BLOCK_K], const flo
                 float_v x;
 #if CAN_BE_DIRECT
                 if (packed == 0)
-                    x = ROW_VECTOR(V_TYPE)(at->in->v, row, column);
+                    x = load_v(scales, j, row, column, at);
                 else
 #endif
                     x = *(const float_v *)(packed + j * STRIDE + column);
@@ -535,27 +603,33 @@ INLINE void finish_scores(float *scores, int query, int head, key_range seen, in
 
 #endif
 
-// P = exp(S - m') in place, m' = max(m, rowmax(S)); and the sum with them.
+// P = exp(S - m') in place, m' = max(m, rowmax(S)); and the sums with them. In most blocks the maximum stays: a
+// branch that processors predict, so that nothing waits for what crosses lanes.
 INLINE void softmax_row(decode_rows *rows, int r, int count)
 {
     float *const scores = rows->scores[r];
-    float_v largest = rows->max[r], sum = 0.0f;
+    float_v largest = rows->max[r], sum = rows->sum[r];
+    rows->rescale[r] = 1.0f;
     FOR_EACH_VECTOR(j, count)
         largest = larger(largest, VECTOR_AT(scores, j));
     const float new_max = largest_lane(largest);
+    if (new_max > rows->max[r]) {
+        const float_v rescale = exp2_of_negative((float_v)((rows->max[r] - new_max) * SCORE_TO_LOG2));
+        sum *= rescale;
+        rows->rescale[r] = *(const float *)&rescale;
+        rows->max[r] = new_max;
+    }
+    const float max = rows->max[r];
     // Scores below the floor weigh something only in a row that has no others yet, which is rare.
-    if (new_max <= SCORE_FLOOR)
+    if (max <= SCORE_FLOOR)
         FOR_EACH_VECTOR(j, count)
             VECTOR_AT(scores, j) = settle_score(VECTOR_AT(scores, j));
     FOR_EACH_VECTOR(j, count) {
-        const float_v weight = exp2_of_negative((VECTOR_AT(scores, j) - new_max) * SCORE_TO_LOG2);
+        const float_v weight = exp2_of_negative((VECTOR_AT(scores, j) - max) * SCORE_TO_LOG2);
         VECTOR_AT(scores, j) = weight;
         sum += weight;
     }
-    const float_v rescale = exp2_of_negative((float_v)((rows->max[r] - new_max) * SCORE_TO_LOG2));
-    rows->rescale[r] = largest_lane(rescale);
-    rows->max[r] = new_max;
-    rows->sum[r] = rows->sum[r] * rows->rescale[r] + sum_of_lanes(sum);
+    rows->sum[r] = sum;
 }
 
 // The weights of all rows of the tile, from their products with the block's keys; and the block's live keys.
@@ -623,34 +697,42 @@ INLINE int is_direct(const decode_rows *rows, int columns, int step)
     return CAN_BE_DIRECT && rows->count <= LARGEST_GROUP && columns % step == 0;
 }
 
-INLINE void score_block(decode_rows *rows, float *scratch, const key_block *block, const decode_place *at)
+INLINE void score_block(decode_rows *rows, float *scratch, code_scales *scales, const key_block *block,
+                        const decode_place *at)
 {
     const int columns = at->a->head_dim_qk;
+#if CAN_BE_DIRECT
     if (is_direct(rows, columns, VECTOR_WIDTH)) {
-#define SCORE(n) score_group(rows->scores, rows->q, n, 0, block, columns, at)
+        load_k_scales(scales, block, at);
+#define SCORE(n) score_group(rows->scores, rows->q, n, 0, scales, block, columns, at)
         FOR_GROUP(rows->count, SCORE);
 #undef SCORE
-    } else {
-        pack_k(scratch, at->in->k, &at->k, block, columns, V_IN_K ? VALUE_COLUMNS : VECTOR_WIDTH);
-        for (int r = 0; r < rows->count; r += LARGEST_GROUP)
-            score_group(rows->scores + r, rows->q + r, LARGEST_GROUP, scratch, block, columns, at);
+        return;
     }
+#endif
+    pack_k(scratch, at->in->k, &at->k, block, columns, V_IN_K ? VALUE_COLUMNS : VECTOR_WIDTH);
+    for (int r = 0; r < rows->count; r += LARGEST_GROUP)
+        score_group(rows->scores + r, rows->q + r, LARGEST_GROUP, scratch, scales, block, columns, at);
 }
 
-INLINE void add_block(decode_rows *rows, float *scratch, const key_block *block, const decode_place *at)
+INLINE void add_block(decode_rows *rows, float *scratch, code_scales *scales, const key_block *block,
+                      const decode_place *at)
 {
     const int columns = at->a->head_dim_v;
+#if CAN_BE_DIRECT
     if (is_direct(rows, columns, VALUE_COLUMNS)) {
-#define ADD_VALUES(n) add_group(rows->o, rows->scores, rows->rescale, n, 0, block, columns, at)
+        load_v_scales(scales, block, at);
+#define ADD_VALUES(n) add_group(rows->o, rows->scores, rows->rescale, n, 0, scales, block, columns, at)
         FOR_GROUP(rows->count, ADD_VALUES);
 #undef ADD_VALUES
-    } else {
-        if (!V_IN_K || is_direct(rows, at->a->head_dim_qk, VECTOR_WIDTH)) // otherwise scratch holds K
-            pack_v(scratch, at->in->v, &at->v, block, columns, VALUE_COLUMNS);
-        for (int r = 0; r < rows->count; r += LARGEST_GROUP)
-            add_group(rows->o + r, rows->scores + r, rows->rescale + r, LARGEST_GROUP, scratch, block, columns,
-                      at);
+        return;
     }
+#endif
+    if (!V_IN_K || is_direct(rows, at->a->head_dim_qk, VECTOR_WIDTH)) // otherwise scratch holds K
+        pack_v(scratch, at->in->v, &at->v, block, columns, VALUE_COLUMNS);
+    for (int r = 0; r < rows->count; r += LARGEST_GROUP)
+        add_group(rows->o + r, rows->scores + r, rows->rescale + r, LARGEST_GROUP, scratch, scales, block,
+                  columns, at);
 }
 
 // A function of its own, not inlined: PoCL (3.1, seen 2026-11-29) compiles a kernel three times.
@@ -659,6 +741,7 @@ void decode_tile(int group, const attention_buffers *in, const attention_args *a
 {
     decode_rows rows;
     key_block block;
+    code_scales scales;
     float scratch[BLOCK_K * STRIDE] ALIGNED;
 
     const work_place place = place_of_group(group, in, a);
@@ -671,6 +754,8 @@ void decode_tile(int group, const attention_buffers *in, const attention_args *a
     at.seq = sequence_of(place.batch, in, a);
     at.k = rows_of_keys(&a->k, place.batch, place.head, &at.seq, in, a);
     at.v = rows_of_keys(&a->v, place.batch, place.head, &at.seq, in, a);
+    at.k_blocks = a->head_dim_qk / BLOCK_ELEMENTS;
+    at.v_blocks = a->head_dim_v / BLOCK_ELEMENTS;
     at.k_scales = scales_of_k(place.batch, place.head, &at.seq, in, a);
     at.v_scales = scales_of_v(place.batch, place.head, &at.seq, in, a);
 
@@ -701,9 +786,9 @@ void decode_tile(int group, const attention_buffers *in, const attention_args *a
             load_scales(block.k_scale, &at.k_scales, &block);
         if (IS_SCALED(V_TYPE) && at.v_scales.is_given)
             load_scales(block.v_scale, &at.v_scales, &block);
-        score_block(&rows, scratch, &block, &at);
+        score_block(&rows, scratch, &scales, &block, &at);
         weigh_block(&rows, &block, &at);
-        add_block(&rows, scratch, &block, &at);
+        add_block(&rows, scratch, &scales, &block, &at);
     }
     store_rows(&rows, &at);
 }

@@ -51,7 +51,7 @@ typedef struct decode_memory {
     __local float *weights; // [key][row]
     __local int *seen; // of each key, whether some row may see it; with SCORE_FULL only
     volatile __local int *outgrown;
-    __local long *k_rows; // of the step's keys, with pages only
+    __local long *k_rows; // of the keys of two steps, with pages only
     __local long *v_rows;
 } decode_memory;
 
@@ -111,27 +111,27 @@ inlined decoder make_decoder(const attention_buffers *in, const attention_args *
 
 // ---- Keys and values to registers ------------------------------------------------------------------------
 
-// Where rows are: known from the key, or with pages looked up once for each key of a step. Keys beyond the last
-// repeat it.
-inlined long k_row(const decoder *d, int first, int j)
+// Where rows are: known from the key, or with pages looked up once for each key of a step, in turns in one of two
+// lists. Keys beyond the last repeat it.
+inlined long k_row(const decoder *d, int first, int j, int turn)
 {
-    return PAGE_SIZE > 0 ? d->memory.k_rows[j] : row_of_key(&d->k, min(first + j, d->keys.end - 1));
+    return PAGE_SIZE > 0 ? d->memory.k_rows[turn * ITEMS + j]
+                         : row_of_key(&d->k, min(first + j, d->keys.end - 1));
 }
 
-inlined long v_row(const decoder *d, int first, int j)
+inlined long v_row(const decoder *d, int first, int j, int turn)
 {
-    return PAGE_SIZE > 0 ? d->memory.v_rows[j] : row_of_key(&d->v, min(first + j, d->keys.end - 1));
+    return PAGE_SIZE > 0 ? d->memory.v_rows[turn * ITEMS + j]
+                         : row_of_key(&d->v, min(first + j, d->keys.end - 1));
 }
 
-inlined void look_up_rows(const decoder *d, int first)
+inlined void look_up_rows(const decoder *d, int first, int turn)
 {
-#if PAGE_SIZE > 0
     const int key = min(first + d->id, d->keys.end - 1);
-    if (first < d->keys.end) {
-        d->memory.k_rows[d->id] = row_of_key(&d->k, key);
-        d->memory.v_rows[d->id] = row_of_key(&d->v, key);
+    if (PAGE_SIZE > 0 && first < d->keys.end) {
+        d->memory.k_rows[turn * ITEMS + d->id] = row_of_key(&d->k, key);
+        d->memory.v_rows[turn * ITEMS + d->id] = row_of_key(&d->v, key);
     }
-#endif
 }
 
 #define LOAD_LANE(name, TYPE)                                                                              \
@@ -194,19 +194,27 @@ inlined void multiply_key(const k_quad quads[LANE_QUADS], float4 q[ROWS][LANE_QU
     }
 }
 
-// Partial products of the step's keys to local memory. Behind the barrier they are all there.
-inlined void multiply_keys(float4 q[ROWS][LANE_QUADS], int first, const decoder *d, const attention_buffers *in,
-                           const attention_args *a, int aligned)
+// UNROLL of the keys that are this work-item's, from number `step` on: under way until they are used.
+inlined void fetch_keys(k_quad quads[UNROLL][LANE_QUADS], int first, int step, int turn, const decoder *d,
+                        const attention_buffers *in, const attention_args *a, int aligned)
+{
+#pragma unroll
+    for (int u = 0; u < UNROLL; u++) {
+        const int j = (step + u) * KEYS_QK + d->key_qk;
+        load_k_lane(quads[u], in->k + k_row(d, first, j, turn), d->lane_qk, LANES_QK, a->head_dim_qk, &d->k_scales,
+                    min(first + j, d->keys.end - 1), aligned);
+    }
+}
+
+// Partial products of the step's keys, the first of which have been fetched, to local memory. Behind the barrier
+// they are all there.
+inlined void multiply_keys(k_quad quads[UNROLL][LANE_QUADS], float4 q[ROWS][LANE_QUADS], int first,
+                           int turn, const decoder *d, const attention_buffers *in, const attention_args *a, int aligned)
 {
 #pragma unroll 1
     for (int step = 0; step < LANES_QK; step += UNROLL) {
-        k_quad quads[UNROLL][LANE_QUADS];
-#pragma unroll
-        for (int u = 0; u < UNROLL; u++) {
-            const int j = (step + u) * KEYS_QK + d->key_qk;
-            load_k_lane(quads[u], in->k + k_row(d, first, j), d->lane_qk, LANES_QK, a->head_dim_qk, &d->k_scales,
-                        min(first + j, d->keys.end - 1), aligned);
-        }
+        if (step > 0)
+            fetch_keys(quads, first, step, turn, d, in, a, aligned);
 #pragma unroll
         for (int u = 0; u < UNROLL; u++)
             multiply_key(quads[u], q, (step + u) * KEYS_QK + d->key_qk, d);
@@ -358,20 +366,26 @@ inlined void soften(const float s[ROWS], float m[ROWS], float l[ROWS], float4 o[
 
 // ---- Values ----------------------------------------------------------------------------------------------
 
-// O += P V for the keys and columns that are this work-item's. has_holes: whether there may be keys that no row may
-// see, whose values must not be touched (0 * NaN is NaN).
-inlined void add_values(float4 o[ROWS][LANE_QUADS], int first, int has_holes, const decoder *d,
-                        const attention_buffers *in, const attention_args *a, int aligned)
+inlined void fetch_values(v_quad quads[UNROLL][LANE_QUADS], int first, int step, int turn, const decoder *d,
+                          const attention_buffers *in, const attention_args *a, int aligned)
+{
+#pragma unroll
+    for (int u = 0; u < UNROLL; u++) {
+        const int j = (step + u) * KEYS_V + d->key_v;
+        load_v_lane(quads[u], in->v + v_row(d, first, j, turn), d->lane_v, LANES_V, a->head_dim_v, &d->v_scales,
+                    min(first + j, d->keys.end - 1), aligned);
+    }
+}
+
+// O += P V for the keys and columns that are this work-item's, the first of which have been fetched. has_holes:
+// whether there may be keys that no row may see, whose values must not be touched (0 * NaN is NaN).
+inlined void add_values(float4 o[ROWS][LANE_QUADS], v_quad quads[UNROLL][LANE_QUADS], int first, int turn,
+                        int has_holes, const decoder *d, const attention_buffers *in, const attention_args *a, int aligned)
 {
 #pragma unroll 1
     for (int step = 0; step < LANES_V; step += UNROLL) {
-        v_quad quads[UNROLL][LANE_QUADS];
-#pragma unroll
-        for (int u = 0; u < UNROLL; u++) {
-            const int j = (step + u) * KEYS_V + d->key_v;
-            load_v_lane(quads[u], in->v + v_row(d, first, j), d->lane_v, LANES_V, a->head_dim_v, &d->v_scales,
-                        min(first + j, d->keys.end - 1), aligned);
-        }
+        if (step > 0)
+            fetch_values(quads, first, step, turn, d, in, a, aligned);
 #pragma unroll
         for (int u = 0; u < UNROLL; u++) {
             const int j = (step + u) * KEYS_V + d->key_v;
@@ -478,9 +492,6 @@ inlined void begin_rows(float m[ROWS], float l[ROWS], float4 o[ROWS][LANE_QUADS]
 // The class of the step's keys as far as the map tells; without one, what forbids keys leaves none full.
 inlined int class_of_step(int first, const decoder *d, const attention_args *a)
 {
-    int class = class_without_map(a);
-    if (!SCORE_FULL || a->map_width == 0)
-        return class;
     int empty = 1, full = 1;
     for (int h = 0; h < (a->tile_map.head != 0 ? d->group : 1); h++) {
         const int of_head =
@@ -489,7 +500,20 @@ inlined int class_of_step(int first, const decoder *d, const attention_args *a)
         empty &= of_head == TILE_EMPTY;
         full &= of_head == TILE_FULL;
     }
-    return empty ? TILE_EMPTY : full ? class : TILE_PARTIAL;
+    return empty ? TILE_EMPTY : full ? class_without_map(a) : TILE_PARTIAL;
+}
+
+// The first step from `key` on that masks leave something of; beyond the last key if there is none.
+inlined int next_step(int *class, int key, const decoder *d, const attention_args *a)
+{
+    *class = class_without_map(a);
+    if (SCORE_FULL && a->map_width > 0)
+        for (; key < d->keys.end; key += ITEMS) {
+            *class = class_of_step(key, d, a);
+            if (*class != TILE_EMPTY)
+                break;
+        }
+    return key;
 }
 
 inlined void decode(const attention_buffers *in, const attention_args *a, const decode_memory *memory,
@@ -509,22 +533,29 @@ inlined void decode(const attention_buffers *in, const attention_args *a, const 
     //     P = exp(S - m); if some score outgrew m: m = row maximum, rescale l and O, P again
     //     l += P;  O += P V
     // write O / l and ln(sum exp) = m + ln l
-    look_up_rows(d, d->keys.begin);
+    int class, turn = 0;
+    int first = next_step(&class, d->keys.begin, d, a);
+    k_quad k[UNROLL][LANE_QUADS];
+    look_up_rows(d, first, turn);
     barrier(CLK_LOCAL_MEM_FENCE);
-    for (int first = d->keys.begin; first < d->keys.end; first += ITEMS) {
-        const int class = class_of_step(first, d, a);
-        if (class != TILE_EMPTY) {
-            float s[ROWS];
-            multiply_keys(q, first, d, in, a, aligned);
-            take_scores(s, first, class, d, in, a);
-            soften(s, m, l, o, d);
-            add_values(o, first, class != TILE_FULL, d, in, a, aligned);
-        }
-#if PAGE_SIZE > 0
-        barrier(CLK_LOCAL_MEM_FENCE); // this step's rows have been used
-        look_up_rows(d, first + ITEMS);
-        barrier(CLK_LOCAL_MEM_FENCE);
-#endif
+    if (first < d->keys.end)
+        fetch_keys(k, first, 0, turn, d, in, a, aligned);
+    while (first < d->keys.end) {
+        int next_class;
+        const int next = next_step(&next_class, first + ITEMS, d, a);
+        float s[ROWS];
+        v_quad v[UNROLL][LANE_QUADS];
+        multiply_keys(k, q, first, turn, d, in, a, aligned);
+        look_up_rows(d, next, !turn); // behind the barrier nobody uses the list of the step before
+        fetch_values(v, first, 0, turn, d, in, a, aligned); // under way during the softmax
+        take_scores(s, first, class, d, in, a);
+        soften(s, m, l, o, d);
+        if (next < d->keys.end)
+            fetch_keys(k, next, 0, !turn, d, in, a, aligned); // under way during P V
+        add_values(o, v, first, turn, class != TILE_FULL, d, in, a, aligned);
+        first = next;
+        class = next_class;
+        turn = !turn;
     }
     store_results(m, l, o, d, in, a);
     barrier(CLK_LOCAL_MEM_FENCE); // as at the end of portable.cl
@@ -538,7 +569,7 @@ inlined void decode(const attention_buffers *in, const attention_args *a, const 
         __local float weights[ITEMS * ROWS];                                                               \
         __local int seen[SCORE_FULL ? ITEMS : 1];                                                          \
         __local int outgrown;                                                                              \
-        __local long k_rows[PAGE_SIZE > 0 ? ITEMS : 1], v_rows[PAGE_SIZE > 0 ? ITEMS : 1];                 \
+        __local long k_rows[PAGE_SIZE > 0 ? 2 * ITEMS : 1], v_rows[PAGE_SIZE > 0 ? 2 * ITEMS : 1];         \
         const decode_memory memory = {(__local float *)scratch, weights, seen, &outgrown, k_rows, v_rows}; \
         const attention_buffers buffers = GATHERED_BUFFERS;                                                \
         if ((int)get_group_id(1) < args.num_groups)                                                        \

@@ -1,5 +1,5 @@
-// merge.cl: partial states of the same rows, each over keys of its own, made one (parts.cl). A work-group takes
-// one row of one head; its number counts heads first, then rows, then entries.
+// merge.cl: partial states of the same rows, each over keys of its own, made one (parts.cl). A work-group
+// takes one row of one head; its number counts heads first, then rows, then entries.
 
 __kernel __attribute__((reqd_work_group_size(PARTS_ITEMS, 1, 1))) void
 merge(const __global part_t *o_parts, const __global float *lse_parts, __global o_t *o, __global float *lse,

@@ -1,15 +1,15 @@
-// rows.cl: one row of floats on its way to a cache: from its tensor to local memory, and from there, in the
-// storage type of the cache, to its place. A work-group takes a row; neighbours take neighbouring elements or
-// blocks. Shared by append.cl and convert_rows.cl, so that both store the same bits.
+// rows.cl: one row of floats on its way to a cache: from its tensor to local memory, and from there, in
+// the storage type of the cache, to its place. A work-group takes a row; neighbours take neighbouring
+// elements or blocks. Shared by append.cl and convert_rows.cl, so that both store the same bits.
 
 #define ROW_ITEMS 64 // work-items of a work-group
 #define MAX_ROW 576 // as CLATTN_MAX_HEAD_DIM; a multiple of ROW_ITEMS
 
 #define UNIT_ELEMENTS(type) (IS_BLOCK(type) ? BLOCK_ELEMENTS : 1)
 
-// A row lies in local memory in whole steps of the work-group, with zeros behind its columns. All work-items take
-// the same number of steps: loops of `c = id; c < columns; c += ROW_ITEMS` are vectorised wrongly by PoCL 3.1 with
-// LLVM 14 where some work-items take no step at all (seen 2026-11-30).
+// A row lies in local memory in whole steps of the work-group, with zeros behind its columns. All
+// work-items take the same number of steps: loops of `c = id; c < columns; c += ROW_ITEMS` are vectorised
+// wrongly by PoCL 3.1 with LLVM 14 where some work-items take no step at all (seen 2026-11-30).
 #define FOR_STEPS_OF_ROW(first, columns, step) for (int first = 0; first < (columns); first += (step))
 
 static inline float element_of_row(const __global q_t *source, int c, int columns)
@@ -18,16 +18,22 @@ static inline float element_of_row(const __global q_t *source, int c, int column
     return c < columns ? x : 0.0f;
 }
 
-// The largest magnitude of the row. work: ROW_ITEMS floats of local memory.
+// The largest magnitude of the row. work: 2 * ROW_ITEMS floats of local memory. In two steps of 8 by 8,
+// which all work-items take alike.
 static inline float largest_of_row(const __local float *row, int columns, __local float *work, int id)
 {
-    float largest = 0.0f;
+    __local float *const eighths = work + ROW_ITEMS;
+    float largest = 0.0f, eighth = 0.0f;
     FOR_STEPS_OF_ROW(first, columns, ROW_ITEMS)
         largest = fmax(largest, fabs(row[first + id]));
     work[id] = largest;
     barrier(CLK_LOCAL_MEM_FENCE);
-    for (int i = 0; i < ROW_ITEMS; i++)
-        largest = fmax(largest, work[i]);
+    for (int i = 0; i < 8; i++)
+        eighth = fmax(eighth, work[id % 8 * 8 + i]);
+    eighths[id] = eighth;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int i = 0; i < 8; i++)
+        largest = fmax(largest, eighths[i]);
     return largest;
 }
 

@@ -549,9 +549,9 @@ CLATTN_API clattn_status clattn_record_forward(clattn_plan *plan, void *command_
  * row turns by the angle position * rope_scale * rope_base^(-2c / rotary_dim), or with ROPE_TABLES by that of
  * rope_cos and rope_sin at [position, c] (positions are clamped to the table):
  *     x' = x cos - y sin,  y' = y cos + x sin.
- * Angles are computed in float32, to about 2^-22 of their size; tables can be more exact. Columns from
- * rotary_dim on, and v, are not rotated. q is rotated with the same positions, also where its token's key is
- * dropped.
+ * Angles are computed in float32, to about 2^-22 of their size (from 2^24 on they count as 0), their cosines
+ * and sines to 2^-22; tables can be more exact. Columns from rotary_dim on, and v, are not rotated. q is
+ * rotated with the same positions, also where its token's key is dropped.
  *
  * What is stored, from x (after RoPE) in float32, round to nearest, ties to even unless said otherwise:
  * - F32, F16, BF16: x; F16 becomes inf beyond its range.

@@ -272,7 +272,7 @@ int clattn__tile_portable_decode_few(clattn__tile *out, const clattn__device *de
         const uint64_t result = (uint64_t)items * (uint64_t)(r->rows * LANE_QUADS * 16);
         const uint64_t bytes = (partial > result ? partial : result) + (uint64_t)(items * r->rows * 4) +
                                (shape->score_full ? (uint64_t)items * 4 : 4) + 4 +
-                               (shape->page_size > 0 ? (uint64_t)items * 16 : 16);
+                               (shape->page_size > 0 ? (uint64_t)items * 32 : 16);
         if (bytes > device->local_bytes || index-- > 0)
             continue;
         memset(out, 0, sizeof *out);

@@ -609,6 +609,61 @@ static void test_random_cases(void **state)
         }
 }
 
+/* ---- Far positions ---- */
+
+/* The first pair turns by the position itself, which is exact in float32: so must cosine and sine be. */
+static void test_far_positions(void **state)
+{
+    static const int32_t far[] = {1, 8191, 131072, 999999, 1048575, 4194303, -777777};
+    enum { COUNT = sizeof far / sizeof *far, WIDTH = 32 };
+    clattn_plan_desc desc = CLATTN_PLAN_DESC_INIT;
+    clattn_append_args args = CLATTN_APPEND_ARGS_INIT;
+    uint32_t random = 3;
+    (void)state;
+    desc.operation = CLATTN_OPERATION_KV_APPEND;
+    desc.heads_q = 1;
+    desc.head_dim_qk = WIDTH;
+    desc.rope = CLATTN_ROPE_INTERLEAVED;
+    desc.rotary_dim = 2;
+    clattn_plan *plan = plan_with(context, &desc);
+    strided from = strided_new(CLATTN_DTYPE_F32, 1, 1, COUNT, WIDTH, DENSE);
+    strided k = strided_new(CLATTN_DTYPE_F32, 1, 1, COUNT, WIDTH, DENSE);
+    strided v = strided_new(CLATTN_DTYPE_F32, 1, 1, COUNT, WIDTH, DENSE);
+    int_list positions = int_list_new(COUNT), lens = int_list_new(1);
+    strided_fill(&from, &random);
+    memcpy(positions.host, far, sizeof far);
+    lens.host[0] = 0;
+    strided_send(&from);
+    strided_send(&k);
+    strided_send(&v);
+    int_list_send(&positions);
+    int_list_send(&lens);
+    args.k_new = args.v_new = strided_argument(&from);
+    args.k = strided_argument(&k);
+    args.v = strided_argument(&v);
+    args.kv_lens = int_list_argument(&lens, 1, 0);
+    args.positions = int_list_argument(&positions, COUNT, 1);
+    args.batch = 1;
+    args.new_len = args.kv_len = COUNT;
+    assert_int_equal(clattn_enqueue_kv_append(plan, device.queue, &args, 0, NULL, NULL), CLATTN_SUCCESS);
+    unsigned char *bytes = strided_receive(&k);
+    for (int t = 0; t < COUNT; t++) {
+        const double x = (double)strided_get(&from, 0, 0, t, 0), y = (double)strided_get(&from, 0, 0, t, 1);
+        const double expected = x * cos((double)far[t]) - y * sin((double)far[t]);
+        const double found =
+            (double)tensor_load(bytes + (strided_row(&k, 0, 0, t) - k.host), CLATTN_DTYPE_F32);
+        if (!(fabs(found - expected) <= 1e-6))
+            fail_msg("position %d: %.9g; expected %.9g", (int)far[t], found, expected);
+    }
+    free(bytes);
+    strided_release(&from);
+    strided_release(&k);
+    strided_release(&v);
+    int_list_release(&positions);
+    int_list_release(&lens);
+    clattn_plan_release(plan);
+}
+
 /* ---- Packed rows that make no sense ---- */
 
 /* Whatever cu_seqlens hold, nothing outside is touched, and it is noted. */
@@ -787,11 +842,45 @@ static void test_append_forward_is_one_call(void **state)
     both_close(&b);
 }
 
+/* Each OpenCL call of it fails in turn: the status comes back and nothing leaks. */
+static void test_failures(void **state)
+{
+    struct clattn_fakedev_counters before, after;
+    both b;
+    int nth = 0;
+    (void)state;
+    both_open(&b, 7);
+    do {
+        char spec[40];
+        cl_event event = NULL;
+        log_clear(&log_);
+        clattn_fakedev_counters(&before);
+        clattn_fakedev_reset();
+        snprintf(spec, sizeof spec, "*:%d:%d", ++nth, CL_OUT_OF_HOST_MEMORY);
+        assert_true(clattn_fakedev_fail(spec));
+        const clattn_status status = clattn_enqueue_append_forward(b.append, &b.append_args, b.forward,
+                                                                   &b.args, device.queue, 0, NULL, &event);
+        assert_true(clattn_fakedev_fail(NULL));
+        assert_int_equal(clFinish(device.queue), CL_SUCCESS);
+        if (event != NULL)
+            clReleaseEvent(event);
+        clattn_fakedev_counters(&after);
+        assert_memory_equal(before.references, after.references, sizeof before.references);
+        if (after.injected_failures > 0 && status == CLATTN_SUCCESS)
+            continue; /* whether rows are aligned is a question that may stay open */
+        assert_int_equal(status, after.injected_failures > 0 ? CL_OUT_OF_HOST_MEMORY : CLATTN_SUCCESS);
+        assert_int_equal(log_.errors, after.injected_failures > 0);
+    } while (after.injected_failures > 0);
+    assert_in_range(nth, 40, 200); /* launches of three kernels, their arguments, and sizes of buffers */
+    both_close(&b);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_cases), cmocka_unit_test(test_senseless_sequences),
-        cmocka_unit_test(test_append_forward), cmocka_unit_test(test_append_forward_is_one_call)};
+        cmocka_unit_test(test_random_cases),   cmocka_unit_test(test_senseless_sequences),
+        cmocka_unit_test(test_append_forward), cmocka_unit_test(test_append_forward_is_one_call),
+        cmocka_unit_test(test_failures),       cmocka_unit_test(test_far_positions)};
     fixture_arguments(argc, argv);
     if (fixture_open(NULL) != 0)
         return 1;

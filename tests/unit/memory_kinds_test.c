@@ -340,6 +340,119 @@ static void test_alignment_of_rows(void **state)
     clattn_plan_release(plan);
 }
 
+/* ---- Tensors that take turns in one memory ---- */
+
+enum { ROWS = 2 * 9, CELL = DIM + 1 };
+
+static clattn_tensor cell_part(void *handle, size_t first, int64_t heads)
+{
+    clattn_tensor tensor = CLATTN_TENSOR_INIT;
+    tensor.handle = handle;
+    tensor.byte_offset = first * sizeof(float);
+    tensor.stride[0] = heads * 9 * CELL;
+    tensor.stride[1] = 9 * CELL;
+    tensor.stride[2] = CELL;
+    return tensor;
+}
+
+/* Each row's lse behind its o, in one buffer. */
+static void test_turns(void **state)
+{
+    const clattn_plan_desc desc = small_desc(CLATTN_FEATURE_LSE);
+    attention_call call;
+    cl_int code;
+    float cells[ROWS * CELL];
+    (void)state;
+    clattn_plan *plan = plan_with(context, &desc);
+    call_open(&call, device.context, &desc, 1, 9, 33, 1);
+    call_run(&call, plan);
+    float *expected = call_outputs(&call, device.queue);
+    cl_mem both = clCreateBuffer(device.context, CL_MEM_READ_WRITE, sizeof cells, NULL, &code);
+    clattn_forward_args args = call.args;
+    args.o = cell_part(both, 0, 2);
+    args.lse = cell_part(both, DIM, 2);
+    assert_int_equal(clattn_enqueue_forward(plan, device.queue, &args, 0, NULL, NULL), CLATTN_SUCCESS);
+    assert_int_equal(clEnqueueReadBuffer(device.queue, both, CL_TRUE, 0, sizeof cells, cells, 0, NULL, NULL),
+                     CL_SUCCESS);
+    for (int row = 0; row < ROWS; row++) {
+        assert_memory_equal(cells + row * CELL, expected + row * DIM, DIM * sizeof(float));
+        assert_memory_equal(cells + row * CELL + DIM, expected + call.o_count + row, sizeof(float));
+    }
+    /* Not if a part reaches into the other's, or the periods differ. */
+    static const size_t within[] = {0, 5, DIM - 1};
+    for (size_t i = 0; i < 3; i++) {
+        args.lse = cell_part(both, within[i], 2);
+        log_clear(&log_);
+        expect_refusal(&log_, clattn_enqueue_forward(plan, device.queue, &args, 0, NULL, NULL),
+                       CLATTN_INVALID_ARGUMENT, WHERE "output o and lse overlap in one buffer");
+    }
+    args.lse = cell_part(both, DIM, 2);
+    args.lse.stride[2] = CELL - 1;
+    log_clear(&log_);
+    expect_refusal(&log_, clattn_enqueue_forward(plan, device.queue, &args, 0, NULL, NULL),
+                   CLATTN_INVALID_ARGUMENT, WHERE "output o and lse overlap in one buffer");
+    free(expected);
+    clReleaseMemObject(both);
+    call_close(&call);
+    clattn_plan_release(plan);
+}
+
+/* K and V side by side in each page of one pool: [page][k or v][token][column]. */
+static void test_pool_of_both(void **state)
+{
+    enum { TOKENS = 3, PAGE_FLOATS = 2 * PAGE * DIM };
+    static const int32_t slots[TOKENS] = {1, 9, 4};
+    clattn_plan_desc desc = small_desc(CLATTN_FEATURE_BLOCK_TABLE | CLATTN_FEATURE_SLOT_MAPPING);
+    clattn_append_args args = CLATTN_APPEND_ARGS_INIT;
+    cl_int code;
+    float fresh[2][TOKENS * DIM], pool[3 * PAGE_FLOATS];
+    (void)state;
+    for (int i = 0; i < TOKENS * DIM; i++) {
+        fresh[0][i] = (float)(i + 1);
+        fresh[1][i] = (float)-(i + 1);
+    }
+    memset(pool, 0, sizeof pool);
+    desc.operation = CLATTN_OPERATION_KV_APPEND;
+    desc.path = CLATTN_PATH_AUTO;
+    desc.page_size = PAGE;
+    clattn_plan *plan = plan_with(context, &desc);
+    cl_mem_flags copied = CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR;
+    cl_mem from = clCreateBuffer(device.context, copied, sizeof fresh, fresh, &code);
+    cl_mem where = clCreateBuffer(device.context, copied, sizeof slots, (void *)slots, &code);
+    cl_mem cache = clCreateBuffer(device.context, copied, sizeof pool, pool, &code);
+    args.k_new.handle = args.v_new.handle = from;
+    args.v_new.byte_offset = sizeof fresh[0];
+    args.k_new.stride[2] = args.v_new.stride[2] = DIM;
+    args.k.handle = args.v.handle = cache;
+    args.v.byte_offset = PAGE * DIM * sizeof(float);
+    args.k.stride[0] = args.v.stride[0] = PAGE_FLOATS;
+    args.k.stride[2] = args.v.stride[2] = DIM;
+    args.slot_mapping.handle = where;
+    args.slot_mapping.stride[1] = 1;
+    args.batch = 1;
+    args.new_len = TOKENS;
+    args.kv_len = 3 * PAGE;
+    args.num_pages = 3;
+    log_clear(&log_);
+    if (clattn_enqueue_kv_append(plan, device.queue, &args, 0, NULL, NULL) != CLATTN_SUCCESS)
+        fail_msg("%s", log_.last_error);
+    assert_int_equal(clEnqueueReadBuffer(device.queue, cache, CL_TRUE, 0, sizeof pool, pool, 0, NULL, NULL),
+                     CL_SUCCESS);
+    for (int t = 0; t < TOKENS; t++)
+        for (int is_v = 0; is_v < 2; is_v++)
+            assert_memory_equal(pool + slots[t] / PAGE * PAGE_FLOATS + is_v * PAGE * DIM +
+                                    slots[t] % PAGE * DIM,
+                                fresh[is_v] + t * DIM, DIM * sizeof(float));
+    args.v.byte_offset -= sizeof(float);
+    log_clear(&log_);
+    expect_refusal(&log_, clattn_enqueue_kv_append(plan, device.queue, &args, 0, NULL, NULL),
+                   CLATTN_INVALID_ARGUMENT, "clattn_enqueue_kv_append|output k and v overlap in one buffer");
+    clReleaseMemObject(from);
+    clReleaseMemObject(where);
+    clReleaseMemObject(cache);
+    clattn_plan_release(plan);
+}
+
 /* ---- Refusals ---- */
 
 static clattn_status enqueue(clattn_plan *plan, const clattn_forward_args *args)
@@ -523,6 +636,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_padded),
         cmocka_unit_test(test_packed_and_paged),
         cmocka_unit_test(test_alignment_of_rows),
+        cmocka_unit_test(test_turns),
+        cmocka_unit_test(test_pool_of_both),
         cmocka_unit_test(test_pointer_alignment),
         cmocka_unit_test(test_pointer_overlap),
         cmocka_unit_test(test_devices_without),
