@@ -51,7 +51,7 @@ static int64_t count_splits(const clattn_plan *plan, const clattn__program *prog
 {
     if (kv_len == 0)
         return 1;
-    if (is_invariant(plan)) { /* never one: what is combined has a sink added elsewhere, with other bits */
+    if (is_invariant(plan)) { /* never one: results that are not combined are rounded otherwise */
         const int64_t fixed = ceil_divide(kv_len, fixed_keys(program));
         return fixed > 1 ? fixed : 2;
     }
