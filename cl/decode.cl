@@ -34,7 +34,7 @@
 #define KEYS_QK (ITEMS / LANES_QK) // keys that the work-group has in hand at a time
 #define KEYS_V (ITEMS / LANES_V)
 
-// Pitches in floats: the odd quad keeps work-items that read whole rows in different banks.
+// Floats from key to key: the odd quad keeps work-items that read whole rows in different banks.
 #define PARTIAL_PITCH ((ROWS * LANES_QK + 3) / 4 * 4 + 4)
 #define MAX_PARTS_PER_ROW 8 // of the search for a row's largest score
 #define PARTIAL_FLOATS (ITEMS * PARTIAL_PITCH)
@@ -47,7 +47,7 @@ typedef QUAD(V_TYPE) v_quad;
 #define inlined static inline __attribute__((always_inline))
 
 typedef struct decode_memory {
-    __local float *scratch; // partial products of each key, row and lane; at the end partial O
+    __local float *scratch; // partial products [key][lane][row]; at the end partial O
     __local float *weights; // [key][row]
     __local int *seen; // of each key, whether some row may see it; with SCORE_FULL only
     volatile __local int *outgrown;
@@ -109,6 +109,38 @@ inlined decoder make_decoder(const attention_buffers *in, const attention_args *
     return d;
 }
 
+// Numbers of all rows side by side in local memory, by quads where they make up any.
+inlined void store_rows(__local float *to, const float x[ROWS])
+{
+#if ROWS % 4 == 0
+#pragma unroll
+    for (int r = 0; r < ROWS; r += 4)
+        *(__local float4 *)(to + r) = (float4)(x[r], x[r + 1], x[r + 2], x[r + 3]);
+#else
+#pragma unroll
+    for (int r = 0; r < ROWS; r++)
+        to[r] = x[r];
+#endif
+}
+
+inlined void load_rows(float x[ROWS], const __local float *from)
+{
+#if ROWS % 4 == 0
+#pragma unroll
+    for (int r = 0; r < ROWS; r += 4) {
+        const float4 quad = *(const __local float4 *)(from + r);
+        x[r] = quad.x;
+        x[r + 1] = quad.y;
+        x[r + 2] = quad.z;
+        x[r + 3] = quad.w;
+    }
+#else
+#pragma unroll
+    for (int r = 0; r < ROWS; r++)
+        x[r] = from[r];
+#endif
+}
+
 // ---- Keys and values to registers ------------------------------------------------------------------------
 
 // Where rows are: known from the key, or with pages looked up once for each key of a step, in turns in one of two
@@ -134,22 +166,48 @@ inlined void look_up_rows(const decoder *d, int first, int turn)
     }
 }
 
+// The work-item's columns of one row. Loads are unconditional where they can be, for conditions would become
+// branches; what lies beyond the true head dim is zero, for it could be inf.
 #define LOAD_LANE(name, TYPE)                                                                              \
     inlined void name(QUAD(TYPE) quads[LANE_QUADS], const __global STORAGE(TYPE) *row, int lane, int lanes, \
-                      int columns, const key_scales *scales, int key, int aligned)                         \
+                      int columns, float scale, int aligned)                                               \
     {                                                                                                      \
-        const float scale = IS_SCALED(TYPE) ? scale_of_key(scales, key) : 1.0f;                            \
         _Pragma("unroll") for (int i = 0; i < LANE_QUADS; i++)                                             \
         {                                                                                                  \
             const int column = 4 * (lane + i * lanes);                                                     \
-            QUAD(TYPE) quad = (QUAD(TYPE))(0);                                                             \
-            if (column < columns)                                                                          \
-                quad = aligned ? LOAD_QUAD(TYPE)(row, column) : GATHER_QUAD(TYPE)(row, column, columns);   \
-            quads[i] = IS_SCALED(TYPE) ? SCALED_QUAD(TYPE)(quad, scale) : quad;                            \
+            const QUAD(TYPE) quad = aligned ? LOAD_QUAD(TYPE)(row, min(column, columns - 4))               \
+                                            : GATHER_QUAD(TYPE)(row, column, columns);                     \
+            const QUAD(TYPE) inside = !aligned || column < columns ? quad : (QUAD(TYPE))(0);               \
+            quads[i] = IS_SCALED(TYPE) ? SCALED_QUAD(TYPE)(inside, scale) : inside;                        \
         }                                                                                                  \
     }
 LOAD_LANE(load_k_lane, K_TYPE)
 LOAD_LANE(load_v_lane, V_TYPE)
+
+// UNROLL of the keys that are this work-item's, from number `step` on: under way until they are used. Whole steps
+// of keys at even distances need one addition for each.
+#define FETCH(name, TYPE, QUADS, TENSOR, ROW_OF, SCALES, LANE, LANES, FIRST_KEY, KEYS, COLUMNS, LOAD)        \
+    inlined void name(QUADS quads[UNROLL][LANE_QUADS], int first, int step, int turn, const decoder *d,    \
+                      const attention_buffers *in, const attention_args *a, int aligned)                   \
+    {                                                                                                      \
+        const int begin = step * KEYS + d->FIRST_KEY;                                                      \
+        if (PAGE_SIZE == 0 && first + ITEMS <= d->keys.end) {                                              \
+            const __global STORAGE(TYPE) *row = in->TENSOR + row_of_key(&d->TENSOR, first + begin);        \
+            const long distance = KEYS * d->TENSOR.token;                                                  \
+            _Pragma("unroll") for (int u = 0; u < UNROLL; u++, row += distance)                            \
+                LOAD(quads[u], row, d->LANE, LANES, a->COLUMNS,                                            \
+                     IS_SCALED(TYPE) ? scale_of_key(&d->SCALES, first + begin + u * KEYS) : 1.0f, aligned); \
+        } else {                                                                                           \
+            _Pragma("unroll") for (int u = 0; u < UNROLL; u++)                                             \
+            {                                                                                              \
+                const int key = min(first + begin + u * KEYS, d->keys.end - 1);                            \
+                LOAD(quads[u], in->TENSOR + ROW_OF(d, first, begin + u * KEYS, turn), d->LANE, LANES,      \
+                     a->COLUMNS, IS_SCALED(TYPE) ? scale_of_key(&d->SCALES, key) : 1.0f, aligned);         \
+            }                                                                                              \
+        }                                                                                                  \
+    }
+FETCH(fetch_keys, K_TYPE, k_quad, k, k_row, k_scales, lane_qk, LANES_QK, key_qk, KEYS_QK, head_dim_qk, load_k_lane)
+FETCH(fetch_values, V_TYPE, v_quad, v, v_row, v_scales, lane_v, LANES_V, key_v, KEYS_V, head_dim_v, load_v_lane)
 
 // The work-item's columns of all rows of Q, scaled; zero beyond the true head dim.
 inlined void load_q(float4 q[ROWS][LANE_QUADS], const decoder *d, const attention_buffers *in,
@@ -184,26 +242,15 @@ inlined void multiply_key(const k_quad quads[LANE_QUADS], float4 q[ROWS][LANE_QU
 #pragma unroll
     for (int i = 0; i < LANE_QUADS; i++)
         k[i] = UNPACK_QUAD(K_TYPE)(quads[i]);
+    float sum[ROWS];
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
-        float sum = 0.0f;
+        sum[r] = 0.0f;
 #pragma unroll
         for (int i = 0; i < LANE_QUADS; i++)
-            sum = dot4(q[r][i], k[i], sum);
-        d->memory.scratch[j * PARTIAL_PITCH + r * LANES_QK + d->lane_qk] = sum;
+            sum[r] = dot4(q[r][i], k[i], sum[r]);
     }
-}
-
-// UNROLL of the keys that are this work-item's, from number `step` on: under way until they are used.
-inlined void fetch_keys(k_quad quads[UNROLL][LANE_QUADS], int first, int step, int turn, const decoder *d,
-                        const attention_buffers *in, const attention_args *a, int aligned)
-{
-#pragma unroll
-    for (int u = 0; u < UNROLL; u++) {
-        const int j = (step + u) * KEYS_QK + d->key_qk;
-        load_k_lane(quads[u], in->k + k_row(d, first, j, turn), d->lane_qk, LANES_QK, a->head_dim_qk, &d->k_scales,
-                    min(first + j, d->keys.end - 1), aligned);
-    }
+    store_rows(d->memory.scratch + j * PARTIAL_PITCH + d->lane_qk * ROWS, sum);
 }
 
 // Partial products of the step's keys, the first of which have been fetched, to local memory. Behind the barrier
@@ -222,21 +269,21 @@ inlined void multiply_keys(k_quad quads[UNROLL][LANE_QUADS], float4 q[ROWS][LANE
     barrier(CLK_LOCAL_MEM_FENCE);
 }
 
-inlined float sum_of_lanes(const __local float *partial)
+// The products of the work-item's own key.
+inlined void sum_lanes(float sum[ROWS], const decoder *d)
 {
-    float sum = 0.0f;
-#if LANES_QK % 4 == 0
-    float4 sums = (float4)(0.0f);
+    const __local float *partial = d->memory.scratch + d->id * PARTIAL_PITCH;
 #pragma unroll
-    for (int i = 0; i < LANES_QK; i += 4)
-        sums += *(const __local float4 *)(partial + i);
-    sum = (sums.x + sums.y) + (sums.z + sums.w);
-#else
+    for (int r = 0; r < ROWS; r++)
+        sum[r] = 0.0f;
+#pragma unroll 4
+    for (int lane = 0; lane < LANES_QK; lane++) {
+        float x[ROWS];
+        load_rows(x, partial + lane * ROWS);
 #pragma unroll
-    for (int i = 0; i < LANES_QK; i++)
-        sum += partial[i];
-#endif
-    return sum;
+        for (int r = 0; r < ROWS; r++)
+            sum[r] += x[r];
+    }
 }
 
 // From the product to the final score of one row and key: score.cl's order. class: of the step, as far as masks
@@ -281,10 +328,10 @@ inlined void take_scores(float s[ROWS], int first, int class, const decoder *d, 
                          const attention_args *a)
 {
     int seen = 0;
+    sum_lanes(s, d);
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
-        const float product = sum_of_lanes(d->memory.scratch + d->id * PARTIAL_PITCH + r * LANES_QK);
-        s[r] = finish_score(product, r, first + d->id, class, d, in, a);
+        s[r] = finish_score(s[r], r, first + d->id, class, d, in, a);
         seen |= s[r] != -INFINITY && r < d->num_rows; // NaN is seen
         s[r] = settle_score(s[r]);
     }
@@ -297,10 +344,9 @@ inlined void take_scores(float s[ROWS], int first, int class, const decoder *d, 
 inlined void store_weights(const float s[ROWS], const float m[ROWS], float p[ROWS], const decoder *d)
 {
 #pragma unroll
-    for (int r = 0; r < ROWS; r++) {
+    for (int r = 0; r < ROWS; r++)
         p[r] = WEIGHT(s[r] - m[r]);
-        d->memory.weights[d->id * ROWS + r] = p[r];
-    }
+    store_rows(d->memory.weights + d->id * ROWS, p);
 }
 
 // Each row's largest score of the step: in parts, then the parts by every work-item.
@@ -312,7 +358,10 @@ inlined void find_largest(float largest[ROWS], const float s[ROWS], const decode
     for (int r = 0; r < ROWS; r++)
         scores[r * ITEMS + d->id] = s[r];
     barrier(CLK_LOCAL_MEM_FENCE);
-    for (int i = d->id; i < ROWS * MAX_PARTS_PER_ROW; i += ITEMS) {
+    for (int begin = 0; begin < ROWS * MAX_PARTS_PER_ROW; begin += ITEMS) {
+        const int i = begin + d->id;
+        if (i >= ROWS * MAX_PARTS_PER_ROW)
+            continue;
         float part = SCORE_FORBIDDEN;
 #pragma unroll 1
         for (int j = 0; j < ITEMS / MAX_PARTS_PER_ROW; j++)
@@ -366,17 +415,6 @@ inlined void soften(const float s[ROWS], float m[ROWS], float l[ROWS], float4 o[
 
 // ---- Values ----------------------------------------------------------------------------------------------
 
-inlined void fetch_values(v_quad quads[UNROLL][LANE_QUADS], int first, int step, int turn, const decoder *d,
-                          const attention_buffers *in, const attention_args *a, int aligned)
-{
-#pragma unroll
-    for (int u = 0; u < UNROLL; u++) {
-        const int j = (step + u) * KEYS_V + d->key_v;
-        load_v_lane(quads[u], in->v + v_row(d, first, j, turn), d->lane_v, LANES_V, a->head_dim_v, &d->v_scales,
-                    min(first + j, d->keys.end - 1), aligned);
-    }
-}
-
 // O += P V for the keys and columns that are this work-item's, the first of which have been fetched. has_holes:
 // whether there may be keys that no row may see, whose values must not be touched (0 * NaN is NaN).
 inlined void add_values(float4 o[ROWS][LANE_QUADS], v_quad quads[UNROLL][LANE_QUADS], int first, int turn,
@@ -390,12 +428,14 @@ inlined void add_values(float4 o[ROWS][LANE_QUADS], v_quad quads[UNROLL][LANE_QU
         for (int u = 0; u < UNROLL; u++) {
             const int j = (step + u) * KEYS_V + d->key_v;
             const int is_read = !SCORE_FULL || !has_holes || d->memory.seen[j];
+            float p[ROWS];
+            load_rows(p, d->memory.weights + j * ROWS);
 #pragma unroll
             for (int i = 0; i < LANE_QUADS; i++) {
                 const float4 v = UNPACK_QUAD(V_TYPE)(is_read ? quads[u][i] : (v_quad)(0));
 #pragma unroll
                 for (int r = 0; r < ROWS; r++)
-                    o[r][i] = fma((float4)(d->memory.weights[j * ROWS + r]), v, o[r][i]);
+                    o[r][i] = fma((float4)(p[r]), v, o[r][i]);
             }
         }
     }
@@ -414,7 +454,10 @@ inlined void store_row(int r, float m, float sum, const decoder *d, const attent
     const long place = part_place(d->batch, query, head, d->split, &d->seq, a);
     __global float *part = part_o(in->workspace, place, a);
     __global o_t *o = in->o + query_base(&a->o, d->batch, head, &d->seq) + query * a->o.token;
-    for (int c = d->id; c < a->head_dim_v; c += ITEMS) {
+    for (int begin = 0; begin < a->head_dim_v; begin += ITEMS) { // steps of all alike: see rows.cl
+        const int c = begin + d->id;
+        if (c >= a->head_dim_v)
+            continue;
         float value = 0.0f;
 #pragma unroll 1
         for (int j = 0; j < KEYS_V; j++)
@@ -566,11 +609,11 @@ inlined void decode(const attention_buffers *in, const attention_args *a, const 
                                                                           attention_args args)             \
     {                                                                                                      \
         __local float4 scratch[(SCRATCH_FLOATS + 3) / 4];                                                  \
-        __local float weights[ITEMS * ROWS];                                                               \
+        __local float4 weights[(ITEMS * ROWS + 3) / 4];                                                               \
         __local int seen[SCORE_FULL ? ITEMS : 1];                                                          \
         __local int outgrown;                                                                              \
         __local long k_rows[PAGE_SIZE > 0 ? 2 * ITEMS : 1], v_rows[PAGE_SIZE > 0 ? 2 * ITEMS : 1];         \
-        const decode_memory memory = {(__local float *)scratch, weights, seen, &outgrown, k_rows, v_rows}; \
+        const decode_memory memory = {(__local float *)scratch, (__local float *)weights, seen, &outgrown, k_rows, v_rows}; \
         const attention_buffers buffers = GATHERED_BUFFERS;                                                \
         if ((int)get_group_id(1) < args.num_groups)                                                        \
             decode(&buffers, &args, &memory, aligned);                                                     \
