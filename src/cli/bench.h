@@ -75,9 +75,6 @@ typedef struct bench_shape {
 
 /* ---- bench_cache.c ---- */
 
-int32_t bench_cache_type(const char *name); /* CLATTN_DTYPE_*; 0: none has that name */
-const char *bench_cache_type_name(int32_t dtype);
-int bench_cache_block(int32_t dtype); /* elements that are stored together: 1 or 32 */
 size_t bench_cache_row_bytes(int32_t dtype, int32_t head_dim);
 
 /* New buffers: with random values of that type, with the scale that makes those of i8 alike, with integers.

@@ -8,56 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Types --------------------------------------------------------------------------------------
- */
-
-/* In blocks of 32 elements: what comes before the codes, and what the scale d is for values of about -2 to 2.
- */
-static const struct cache_type {
-    const char *name;
-    int32_t dtype;
-    int elements, bytes; /* of a block */
-    int has_minimum;
-    float scale;
-} types[] = {
-    {"f32", CLATTN_DTYPE_F32, 1, 4, 0, 0},
-    {"f16", CLATTN_DTYPE_F16, 1, 2, 0, 0},
-    {"bf16", CLATTN_DTYPE_BF16, 1, 2, 0, 0},
-    {"i8", CLATTN_DTYPE_I8, 1, 1, 0, 0},
-    {"f8_e4m3", CLATTN_DTYPE_F8_E4M3, 1, 1, 0, 0},
-    {"f8_e5m2", CLATTN_DTYPE_F8_E5M2, 1, 1, 0, 0},
-    {"q8_0", CLATTN_DTYPE_Q8_0, 32, 34, 0, 1.0f / 64},
-    {"q4_0", CLATTN_DTYPE_Q4_0, 32, 18, 0, 1.0f / 4},
-    {"q4_1", CLATTN_DTYPE_Q4_1, 32, 20, 1, 1.0f / 4},
-    {"q5_0", CLATTN_DTYPE_Q5_0, 32, 22, 0, 1.0f / 8},
-    {"q5_1", CLATTN_DTYPE_Q5_1, 32, 24, 1, 1.0f / 8},
-    {"iq4_nl", CLATTN_DTYPE_IQ4_NL, 32, 18, 0, 1.0f / 64},
-};
-
-static const struct cache_type *type_of(int32_t dtype)
-{
-    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
-        if (types[i].dtype == dtype)
-            return &types[i];
-    return &types[0];
-}
-
-int32_t bench_cache_type(const char *name)
-{
-    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
-        if (strcmp(types[i].name, name) == 0)
-            return types[i].dtype;
-    return 0;
-}
-
-const char *bench_cache_type_name(int32_t dtype) { return type_of(dtype)->name; }
-
-int bench_cache_block(int32_t dtype) { return type_of(dtype)->elements; }
-
 size_t bench_cache_row_bytes(int32_t dtype, int32_t head_dim)
 {
-    const struct cache_type *t = type_of(dtype);
-    return (size_t)(head_dim / t->elements) * (size_t)t->bytes;
+    return (size_t)(head_dim / dtype_elements(dtype)) * dtype_size(dtype);
 }
 
 /* ---- Values -------------------------------------------------------------------------------------
@@ -65,13 +18,28 @@ size_t bench_cache_row_bytes(int32_t dtype, int32_t head_dim)
 
 static void put_f16(unsigned char *at, float value) { tensor_store(at, CLATTN_DTYPE_F16, value); }
 
-/* A block of random codes is a valid one, whatever they are. */
-static void make_block(unsigned char *block, const struct cache_type *t, random_state *random)
+/* The scale d of blocks whose values are about -2 to 2; m is -2 where there is one. */
+static float scale_of(int32_t dtype)
 {
-    for (int i = 0; i < t->bytes; i++)
+    switch (dtype) {
+    case CLATTN_DTYPE_Q4_0:
+    case CLATTN_DTYPE_Q4_1:
+        return 1.0f / 4;
+    case CLATTN_DTYPE_Q5_0:
+    case CLATTN_DTYPE_Q5_1:
+        return 1.0f / 8;
+    default:
+        return 1.0f / 64;
+    }
+}
+
+/* Any codes make a valid block. */
+static void make_block(unsigned char *block, int32_t dtype, random_state *random)
+{
+    for (size_t i = 0; i < dtype_size(dtype); i++)
         block[i] = (unsigned char)random_bits(random);
-    put_f16(block, t->scale);
-    if (t->has_minimum)
+    put_f16(block, scale_of(dtype));
+    if (dtype == CLATTN_DTYPE_Q4_1 || dtype == CLATTN_DTYPE_Q5_1)
         put_f16(block + 2, -2.0f);
 }
 
@@ -110,20 +78,20 @@ static int repeat_bytes(cli_device *device, cl_mem buffer, size_t known, size_t 
 /* The values repeat, a prime number of them apart: time does not depend on it. */
 static int fill_values(cli_device *device, cl_mem buffer, size_t bytes, int32_t dtype)
 {
-    const struct cache_type *t = type_of(dtype);
+    const size_t size = dtype_size(dtype);
     random_state random = {1};
     size_t blocks = 99991;
-    if (blocks * (size_t)t->bytes > bytes)
-        blocks = bytes / (size_t)t->bytes;
-    const size_t known = blocks * (size_t)t->bytes;
+    if (blocks * size > bytes)
+        blocks = bytes / size;
+    const size_t known = blocks * size;
     unsigned char *values = malloc(known + 1);
     if (!values)
         return cli_fail(CLI_FAILED, "not enough memory for the inputs");
     for (size_t i = 0; i < blocks; i++) {
-        if (t->elements > 1)
-            make_block(values + i * (size_t)t->bytes, t, &random);
+        if (dtype_elements(dtype) > 1)
+            make_block(values + i * size, dtype, &random);
         else
-            make_element(values + i * (size_t)t->bytes, dtype, &random);
+            make_element(values + i * size, dtype, &random);
     }
     const cl_int status =
         clEnqueueWriteBuffer(device->queue, buffer, CL_TRUE, 0, known, values, 0, NULL, NULL);

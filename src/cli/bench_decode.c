@@ -192,8 +192,8 @@ static void set_args(decode_call *call)
     args.o.stride[0] = s->heads_q * s->q_len * s->head_dim_v;
     args.o.stride[1] = s->head_dim_v;
     args.o.stride[2] = s->heads_q * s->head_dim_v;
-    set_cache_strides(&args.k, call, s->head_dim_qk / bench_cache_block(call->dtype[1]));
-    set_cache_strides(&args.v, call, s->head_dim_v / bench_cache_block(call->dtype[2]));
+    set_cache_strides(&args.k, call, s->head_dim_qk / dtype_elements(call->dtype[1]));
+    set_cache_strides(&args.v, call, s->head_dim_v / dtype_elements(call->dtype[2]));
     args.kv_lens.handle = call->kv_lens;
     args.kv_lens.stride[0] = 1;
     args.k_scale.handle = call->k_scale;
@@ -492,8 +492,8 @@ static void print_row(const bench_result *r, const bench_ceiling *ceiling)
 {
     const bench_shape *s = &r->shape;
     char types[40], shape[64], dims[16];
-    cli_format(types, sizeof types, "%s,%s,%s", dtype_name(r->dtype), bench_cache_type_name(r->dtype_k),
-               bench_cache_type_name(r->dtype_v));
+    cli_format(types, sizeof types, "%s,%s,%s", dtype_name(r->dtype), dtype_name(r->dtype_k),
+               dtype_name(r->dtype_v));
     cli_format(shape, sizeof shape, "%" PRId64 ",%" PRId64 "/%" PRId64 ",%" PRId64 "/%" PRId64, s->batch,
                s->heads_q, s->heads_kv, s->q_len, s->kv_len);
     cli_format(dims, sizeof dims, s->head_dim_qk == s->head_dim_v ? "%d" : "%d:%d", (int)s->head_dim_qk,
@@ -521,10 +521,9 @@ static int check_dims(const decode_call *call)
 {
     const int32_t dim[3] = {0, call->shape.head_dim_qk, call->shape.head_dim_v};
     for (int i = 1; i <= 2; i++)
-        if (dim[i] % bench_cache_block(call->dtype[i]) != 0)
+        if (dim[i] % dtype_elements(call->dtype[i]) != 0)
             return cli_fail(CLI_USAGE, "--kv-dtype: %s needs a head dim that is a multiple of %d, not %d",
-                            bench_cache_type_name(call->dtype[i]), bench_cache_block(call->dtype[i]),
-                            (int)dim[i]);
+                            dtype_name(call->dtype[i]), dtype_elements(call->dtype[i]), (int)dim[i]);
     return CLI_OK;
 }
 

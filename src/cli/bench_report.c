@@ -75,8 +75,8 @@ static cJSON *json_device(const cli_device *d, const bench_ceiling *ceiling)
 static void add_decode(cJSON *json, const bench_result *r)
 {
     static const char *const phases[] = {"prefill", "decode", "both"};
-    cJSON_AddStringToObject(json, "dtype_k", bench_cache_type_name(r->dtype_k));
-    cJSON_AddStringToObject(json, "dtype_v", bench_cache_type_name(r->dtype_v));
+    cJSON_AddStringToObject(json, "dtype_k", dtype_name(r->dtype_k));
+    cJSON_AddStringToObject(json, "dtype_v", dtype_name(r->dtype_v));
     cJSON_AddStringToObject(json, "phase", phases[r->phase]);
     cJSON_AddNumberToObject(json, "page_size", (double)r->page_size);
     cJSON_AddNumberToObject(json, "sets", r->sets);

@@ -4,6 +4,7 @@
 #include "cli.h"
 #include "plan_options.h"
 #include "progress.h"
+#include "serving_options.h"
 #include "tensor_convert.h"
 
 #include <inttypes.h>
@@ -121,36 +122,6 @@ static int apply_block_sparse(bench_options *o, const char *name, const char *va
     return status;
 }
 
-static int apply_phase(bench_options *o, const char *name, const char *value)
-{
-    static const char *const names[] = {"prefill", "decode", "both"};
-    for (int32_t i = 0; i < 3; i++)
-        if (strcmp(value, names[i]) == 0) {
-            o->phase = i;
-            o->has_phase = 1;
-            return CLI_OK;
-        }
-    return cli_fail(CLI_USAGE, "--%s '%.60s': expected prefill, decode or both", name, value);
-}
-
-/* "q8_0", or K and V apart: "q8_0,q4_0". */
-static int apply_kv_dtype(bench_options *o, const char *name, const char *value)
-{
-    char word[2][16];
-    const char *comma = strchr(value, ',');
-    cli_format(word[0], sizeof word[0], "%.*s", (int)strcspn(value, ","), value);
-    cli_format(word[1], sizeof word[1], "%s", comma ? comma + 1 : value);
-    for (int i = 0; i < 2; i++) {
-        o->kv_dtype[i] = bench_cache_type(word[i]);
-        if (!o->kv_dtype[i])
-            return cli_fail(CLI_USAGE,
-                            "--%s '%.60s': expected f32, f16, bf16, i8, f8_e4m3, f8_e5m2, q8_0, q4_0, q4_1, "
-                            "q5_0, q5_1 or iq4_nl, or two of them",
-                            name, value);
-    }
-    return CLI_OK;
-}
-
 static int apply_count(const char *name, const char *value, int64_t most, int64_t *out)
 {
     const int status = option_integer(name, value, out);
@@ -184,9 +155,10 @@ static int apply(void *user, int id, const char *name, const char *value)
         o->naive = 1;
         return CLI_OK;
     case BENCH_PHASE:
-        return apply_phase(o, name, value);
+        o->has_phase = 1;
+        return option_phase(name, value, &o->phase);
     case BENCH_KV_DTYPE:
-        return apply_kv_dtype(o, name, value);
+        return option_kv_dtypes(name, value, o->kv_dtype);
     case BENCH_PAGE_SIZE:
         return apply_count(name, value, 1 << 20, &o->page_size);
     case BENCH_SPLITS:

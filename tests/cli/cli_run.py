@@ -309,6 +309,28 @@ def bench(folder):
         fail(f"bench: naive peak {naive['peak_bytes']}")
 
 
+def decode_bench(folder):
+    """The bytes of K and V, what was asked for, and more than one shape in one run."""
+    target = os.path.join(folder, "bench.json")
+    result = run("bench", "--shape", "2,4,2,1,70,64", "--shape", "1,4,2,3,70,64", "--kv-dtype", "q8_0,f16", "--page-size",
+                 "16", "--splits", "3", "--sets", "2", "--repeat", "1", "--path", PATH, "--json", target)
+    if result.returncode != 0:
+        return fail(f"bench, decode: {result.stderr}")
+    with open(target) as file:
+        first, second = json.load(file)["results"]
+    asked = {"op": "decode", "dtype": "f16", "dtype_k": "q8_0", "dtype_v": "f16", "phase": "decode", "page_size": 16,
+             "splits": 3, "sets": 2, "path": PATH, "features": ["kv-lens", "block-table"]}
+    for name, value in asked.items():
+        if first[name] != value or second[name] != value:
+            fail(f"bench, decode: {name} is {first[name]} and {second[name]}, not {value}")
+    if (first["batch"], first["q_len"], second["batch"], second["q_len"]) != (2, 1, 1, 3):
+        fail("bench, decode: shapes")
+    if first["bytes"] != 2 * 2 * 70 * (64 // 32 * 34 + 64 * 2) or second["bytes"] * 2 != first["bytes"]:
+        fail(f"bench, decode: bytes {first['bytes']} and {second['bytes']}")
+    if first["flops"] != 2 * 2 * 4 * 70 * 128 or min(first["latency_ms"], first["enqueue_us"], first["gbps"]) <= 0:
+        fail(f"bench, decode: {first}")
+
+
 def sparse_bench(folder):
     target = os.path.join(folder, "bench.json")
 
@@ -374,6 +396,7 @@ with scratch() as place:
     empty(place)
     saved_cases(place)
     bench(place)
+    decode_bench(place)
     sparse_bench(place)
 source()
 info()

@@ -41,6 +41,27 @@ DEFAULT_TARGETS = ("gfx90a", "gfx1100", "acm-g10", "sm_80")
 HEAD_DIMS = (64, 128)
 DTYPES = ("f16", "f32")
 SCORES = {"lean": (), "full": ("--softcap", "--bias")}  # what clattn source is asked for
+
+# Kinds of programs beside prefill on whole tensors: what clattn source is asked for. Attention over caches for head
+# dim 128 and f16 queries alone: types of caches differ in how they are loaded, wherever they are.
+DECODE = ("--phase", "decode", "--heads", "32,8")
+PAGED = ("--block-table", "--page-size", "16")
+SERVING = {
+    "decode": DECODE,
+    "decode-full": (*DECODE, *SCORES["full"]),
+    "decode-paged": (*DECODE, *PAGED),
+    "decode-q8_0": (*DECODE, "--kv-dtype", "q8_0"),
+    "decode-q4_0": (*DECODE, *PAGED, "--kv-dtype", "q4_0"),
+    "decode-q5_1": (*DECODE, "--kv-dtype", "q5_1"),
+    "decode-f8": (*DECODE, *PAGED, "--kv-dtype", "f8_e4m3"),
+    "paged-q8_0": (*PAGED, "--kv-dtype", "q8_0"),
+    "paged-q4_0": (*PAGED, "--kv-dtype", "q4_0,f8_e5m2"),
+    "append": ("--operation", "append", "--rope", "neox"),
+    "append-q4_0": ("--operation", "append", "--rope", "interleaved", "--kv-dtype", "q4_0,q8_0"),
+    "append-iq4_nl": ("--operation", "append", "--kv-dtype", "iq4_nl,q5_1"),
+    "merge": ("--operation", "merge"),
+    "convert-i8": ("--operation", "convert", "--kv-dtype", "i8"),
+}
 LARGE_REGISTER_FILE = "-cl-intel-256-GRF-per-thread"
 
 
@@ -234,34 +255,44 @@ def compile_for(tools, target, program, options):
 # ---- Where programs come from.
 
 class Program:
-    """One of the library's programs, or a file's; several targets may share it."""
+    """What one call of clattn compiles, or a file; several targets may share it."""
 
     def __init__(self, label, command=None, env=None, file=None, options=()):
-        self.label = label      # (path, head dim, dtype, score)
+        self.label = label      # (path, head dim, dtype, kind)
         self.command = command  # prints the options in a first comment line, then the program
         self.env = env
         self.file = file        # or this file with these options
         self.options = list(options)
-        self.text = None
+        self.parts = []         # (options, text): a plan may have several programs
         self.failure = None
 
     def load(self):
         if self.file:
             with open(self.file, encoding="utf-8") as file:
-                self.text = file.read()
+                self.parts = [(self.options, file.read())]
             return
-        try:
-            done = subprocess.run(self.command, env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                  stderr=subprocess.PIPE, check=False)
-        except OSError as error:
-            self.failure = str(error)
-            return
-        first, _, self.text = done.stdout.decode().partition("\n")
-        if done.returncode != 0 or not first.startswith("// options:"):
-            said = (done.stderr.decode().strip() or first)[-300:]
-            self.failure = "%s: exit status %d: %s" % (shlex.join(self.command), done.returncode, said)
-            return
-        self.options = shlex.split(first[len("// options:"):])
+        with tempfile.TemporaryDirectory(prefix="clattn-isa-") as folder:
+            try:
+                done = subprocess.run([*self.command, "--no-cache"], env=dict(self.env, CLATTN_ISA_PROGRAMS=folder),
+                                      stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                      check=False)
+            except OSError as error:
+                self.failure = str(error)
+                return
+            # Without the layer there are no files, but what the command prints.
+            texts = [read_text(os.path.join(folder, name)) for name in sorted(os.listdir(folder))]
+        for text in texts or [done.stdout.decode()]:
+            first, _, text = text.partition("\n")
+            if done.returncode != 0 or not first.startswith("// options:"):
+                said = (done.stderr.decode().strip() or first)[-300:]
+                self.failure = "%s: exit status %d: %s" % (shlex.join(self.command), done.returncode, said)
+                return
+            self.parts.append((shlex.split(first[len("// options:"):]), text))
+
+
+def read_text(name):
+    with open(name, encoding="utf-8") as file:
+        return file.read()
 
 
 class Case:
@@ -273,24 +304,27 @@ class Case:
         self.program = program
 
 
-def cases_of_library(clattn, layer, targets, paths, head_dims, dtypes, scores):
+def cases_of_library(clattn, layer, targets, paths, head_dims, dtypes, scores, serving):
     programs = {}
 
-    def program(target, path, head_dim, dtype, score, local_bytes):
+    def program(target, path, head_dim, dtype, kind, arguments, local_bytes):
         family = TARGETS[target][0]
-        key = (path, head_dim, dtype, score, local_bytes, family)
+        key = (path, head_dim, dtype, kind, local_bytes, family)
         if key not in programs:
             command = [clattn, "source", "--path", path, "--dtype", dtype, "--head-dim", str(head_dim),
-                       "--local-memory", str(local_bytes), *SCORES[score]]
+                       "--local-memory", str(local_bytes), *arguments]
             env = dict(os.environ, CLATTN_ISA_VENDOR=FAMILIES[family][3])
             if layer:
                 env["OPENCL_LAYERS"] = layer
             programs[key] = Program(key[:4], command, env)
         return programs[key]
 
-    return [Case(target, local_bytes, program(target, path, head_dim, dtype, score, local_bytes))
-            for target in targets for path in paths for score in scores for head_dim in head_dims
-            for dtype in dtypes for local_bytes in TARGETS[target][1]]
+    cases = [Case(target, local_bytes, program(target, path, head_dim, dtype, score, SCORES[score], local_bytes))
+             for target in targets for path in paths for score in scores for head_dim in head_dims
+             for dtype in dtypes for local_bytes in TARGETS[target][1]]
+    return cases + [Case(target, TARGETS[target][1][0],
+                         program(target, path, 128, "f16", kind, SERVING[kind], TARGETS[target][1][0]))
+                    for target in targets for path in paths for kind in serving]
 
 
 def case_of_file(target, name, options):
@@ -300,16 +334,18 @@ def case_of_file(target, name, options):
 
 # ---- The table.
 
-COLUMNS = "%-8s %6s  %-12s %4s %-5s %-5s %-18s %-18s %8s %8s %7s  %s"
+COLUMNS = "%-8s %6s  %-12s %4s %-5s %-13s %-18s %-18s %8s %8s %7s  %s"
 
 
 def rows_of(tools, case):
     """The case's table rows, as (columns, clean)."""
     label = (case.target, "%dK" % (case.local_bytes // 1024), *case.program.label)
+    uses = []
     try:
         if case.program.failure:
             raise Refused(case.program.failure)
-        uses = compile_for(tools, case.target, case.program.text, case.program.options)
+        for options, text in case.program.parts:
+            uses += compile_for(tools, case.target, text, options)
     except (Refused, OSError, subprocess.TimeoutExpired) as error:
         return [((*label, "", "", "", "", "", "FAIL: %s" % error), False)]
     rows = []
@@ -324,7 +360,7 @@ def rows_of(tools, case):
 
 def print_table(tools, cases, jobs):
     """Returns how many kernels were refused."""
-    print(COLUMNS % ("target", "local", "path", "dim", "dtype", "score", "kernel", "registers", "spilled",
+    print(COLUMNS % ("target", "local", "path", "dim", "dtype", "kind", "kernel", "registers", "spilled",
                      "scratch", "used", "result"))
     clean = refused = 0
     with concurrent.futures.ThreadPoolExecutor(max(1, jobs)) as pool:
@@ -372,6 +408,8 @@ def main():
     parser.add_argument("--dtype", action="append", help="may be repeated (default: f16, f32)")
     parser.add_argument("--score", action="append", choices=sorted(SCORES), help="may be repeated: lean, scale and "
                         "mask alone; full, with softcap and bias (default: both)")
+    parser.add_argument("--serving", action="append", choices=[*SERVING, "none"], metavar="KIND",
+                        help="may be repeated: %s, or none of them (default: all)" % ", ".join(SERVING))
     parser.add_argument("--target", action="append", choices=sorted(TARGETS),
                         help="may be repeated (default: all but sm_90)")
     parser.add_argument("--require", action="store_true", default=bool(os.environ.get("CLATTN_ISA_REQUIRE")),
@@ -403,7 +441,8 @@ def main():
     else:
         cases = cases_of_library(arguments.clattn, arguments.layer, targets, arguments.path or ["portable"],
                                  arguments.head_dim or HEAD_DIMS, arguments.dtype or DTYPES,
-                                 arguments.score or list(SCORES))
+                                 arguments.score or list(SCORES),
+                                 [kind for kind in arguments.serving or SERVING if kind in SERVING])
     refused = print_table(tools, cases, arguments.jobs)
     return 1 if refused or lacking else 0
 

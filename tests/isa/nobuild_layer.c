@@ -4,12 +4,16 @@
  * Under this layer every build succeeds, every kernel takes every argument, and a launch is a
  * marker.
  *
+ * With CLATTN_ISA_PROGRAMS=DIRECTORY in the environment every program that is built is written there, as
+ * 0.cl, 1.cl and so on, its options in a comment of the first line: a plan may have several.
+ *
  * CLATTN_ISA_VENDOR in the environment makes the device a GPU of that vendor and platform, so that
  * tiles and options for it are the ones printed. The local memory size comes from clattn's own
  * --local-memory. */
 #include <CL/cl.h>
 #include <CL/cl_layer.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,14 +55,51 @@ static cl_int CL_API_CALL get_platform_info(cl_platform_id platform, cl_platform
     return next->clGetPlatformInfo(platform, what, size, value, size_ret);
 }
 
+/* Source of the program that was created last; the next build is its. */
+static char *source;
+
+static char *join(cl_uint count, const char **strings, const size_t *lengths)
+{
+    size_t total = 0;
+    for (cl_uint i = 0; i < count; i++)
+        total += lengths && lengths[i] ? lengths[i] : strlen(strings[i]);
+    char *text = malloc(total + 1), *at = text;
+    for (cl_uint i = 0; text && i < count; i++) {
+        const size_t length = lengths && lengths[i] ? lengths[i] : strlen(strings[i]);
+        memcpy(at, strings[i], length);
+        at += length;
+    }
+    if (text)
+        *at = 0;
+    return text;
+}
+
 static cl_program CL_API_CALL create_program_with_source(cl_context context, cl_uint count,
                                                          const char **strings, const size_t *lengths,
                                                          cl_int *errcode_ret)
 {
-    (void)context, (void)count, (void)strings, (void)lengths;
+    (void)context;
+    free(source);
+    source = join(count, strings, lengths);
     if (errcode_ret)
-        *errcode_ret = CL_SUCCESS;
-    return (cl_program)&nothing;
+        *errcode_ret = source ? CL_SUCCESS : CL_OUT_OF_HOST_MEMORY;
+    return source ? (cl_program)&nothing : NULL;
+}
+
+/* Returns whether there was nothing to write or it is written. */
+static int write_program(const char *options)
+{
+    static int number;
+    char path[1024];
+    const char *directory = getenv("CLATTN_ISA_PROGRAMS");
+    if (!directory || !source)
+        return 1;
+    snprintf(path, sizeof path, "%s/%d.cl", directory, number++);
+    FILE *file = fopen(path, "w");
+    if (!file)
+        return 0;
+    const int written = fprintf(file, "// options: %s\n%s", options ? options : "", source) > 0;
+    return fclose(file) == 0 && written;
 }
 
 /* A cached binary is refused, so that the program is made from source. */
@@ -79,7 +120,9 @@ static cl_int CL_API_CALL build_program(cl_program program, cl_uint count, const
                                         const char *options, void(CL_CALLBACK *notify)(cl_program, void *),
                                         void *user)
 {
-    (void)count, (void)devices, (void)options;
+    (void)count, (void)devices;
+    if (!write_program(options))
+        return CL_BUILD_PROGRAM_FAILURE;
     if (notify)
         notify(program, user);
     return CL_SUCCESS;
