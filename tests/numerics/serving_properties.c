@@ -327,7 +327,7 @@ static void bad_pages_are_noted(numerics_device *device, int32_t path, int32_t d
     }
     if (run(device, &bad, fault)) {
         expect_word(&bad, 0, highest, fault);
-        expect_word(&bad, 1, 0, fault);
+        expect_word(&bad, 1, serving_bad_length(&bad), fault);
         expect_word(&bad, 2, 0, fault);
         for (int64_t b = 0; b < spec.call.batch; b++)
             if (!is_bad[b])
