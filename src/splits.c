@@ -51,8 +51,10 @@ static int64_t count_splits(const clattn_plan *plan, const clattn__program *prog
 {
     if (kv_len == 0)
         return 1;
-    if (is_invariant(plan))
-        return ceil_divide(kv_len, fixed_keys(program));
+    if (is_invariant(plan)) { /* never one: results that are not combined are rounded otherwise */
+        const int64_t fixed = ceil_divide(kv_len, fixed_keys(program));
+        return fixed > 1 ? fixed : 2;
+    }
     if (plan->desc.splits > 0)
         return plan->desc.splits;
     int64_t count = groups > 0 ? ceil_divide(wanted_groups(plan, program), groups) : 1;

@@ -4,6 +4,7 @@
 #include "fakedev.h"
 #include "numerics_device.h"
 #include "numerics_options.h"
+#include "serving_run.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -135,10 +136,87 @@ static void test_programs_of_a_model(void **state)
     expect_builds(3);
 }
 
+/* ---- Serving ---- */
+
+static void run_serving(const serving_spec *spec)
+{
+    serving_data data;
+    const char *fault;
+    serving_create(&data, spec);
+    assert_int_equal(serving_run(&device, &data, &fault), CLATTN_SUCCESS);
+    assert_null(fault);
+    serving_destroy(&data);
+}
+
+/* A model's layers and steps: windows, scales, strides, batches; caches that grow; splits. */
+static void run_steps(int32_t phase, key_storage keys, int is_packed)
+{
+    for (int i = 0; i < 12; i++) {
+        const int32_t splits[] = {0, 1, 5};
+        serving_spec spec;
+        memset(&spec, 0, sizeof spec);
+        spec.call = spec_plain(options.path);
+        spec.call.batch = 1 + i % 4;
+        spec.call.q_len = phase == CLATTN_PHASE_BOTH ? (i % 3 == 2 ? 60 : 1) : 1 + i % 3;
+        spec.call.kv_len = 64 + 37 * i;
+        spec.call.heads_q = 4;
+        spec.call.features |= CLATTN_FEATURE_Q_LENS | CLATTN_FEATURE_KV_LENS;
+        if (i % 2 == 0)
+            spec.call.features |= CLATTN_FEATURE_CAUSAL | CLATTN_FEATURE_WINDOW;
+        spec.call.window_left = i % 2 == 0 ? 10 * i : 0;
+        spec.call.scale = 0.1f * (float)i;
+        spec.dtype_k = spec.dtype_v = CLATTN_DTYPE_F32;
+        spec.phase = phase;
+        spec.splits = splits[i % 3];
+        spec.packed_q = is_packed;
+        spec.keys = keys;
+        spec.page_size = 16;
+        spec.layout_q = spec.layout_k = spec.layout_v = (tensor_layout)(i % LAYOUT_OUTPUTS);
+        run_serving(&spec);
+    }
+}
+
+/* Padded and packed sequences share the programs of a plan: one of prefill and one of decode kernels, and on
+ * the portable path one more for few rows. Pages have their own. */
+static void test_programs_of_serving(void **state)
+{
+    const unsigned programs = options.path == CLATTN_PATH_CPU ? 2 : 3;
+    (void)state;
+    run_steps(CLATTN_PHASE_BOTH, KEYS_PADDED, 0);
+    expect_builds(programs);
+    run_steps(CLATTN_PHASE_DECODE, KEYS_PACKED, 1);
+    run_steps(CLATTN_PHASE_BOTH, KEYS_PACKED, 0);
+    expect_builds(programs);
+    run_steps(CLATTN_PHASE_BOTH, KEYS_PAGED, 1);
+    expect_builds(2 * programs);
+}
+
+/* The other operations: one program each. */
+static void test_programs_of_operations(void **state)
+{
+    const int32_t operations[] = {CLATTN_OPERATION_KV_APPEND, CLATTN_OPERATION_MERGE,
+                                  CLATTN_OPERATION_CONVERT};
+    (void)state;
+    for (unsigned n = 0; n < 3; n++)
+        for (int again = 0; again < 2; again++) {
+            clattn_plan_desc desc = CLATTN_PLAN_DESC_INIT;
+            clattn_plan *plan = NULL;
+            desc.operation = operations[n];
+            desc.heads_q = 4;
+            desc.heads_kv = 2;
+            desc.head_dim_qk = desc.head_dim_v = 64;
+            assert_int_equal(clattn_plan_create(&plan, device.context, &desc), CLATTN_SUCCESS);
+            clattn_plan_release(plan);
+            expect_builds(n + 1);
+        }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_programs_of_a_model, open_fresh, close_again),
+        cmocka_unit_test_setup_teardown(test_programs_of_serving, open_fresh, close_again),
+        cmocka_unit_test_setup_teardown(test_programs_of_operations, open_fresh, close_again),
     };
     if (options_read(&options, argc, argv) != 0)
         return 1;

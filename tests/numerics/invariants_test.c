@@ -5,6 +5,7 @@
 #include "numerics_device.h"
 #include "numerics_options.h"
 #include "numerics_verify.h"
+#include "serving_properties.h"
 #include "tensor_convert.h"
 
 #include <float.h>
@@ -740,9 +741,28 @@ static void test_property(void **state)
         run_property(subject, CLATTN_DTYPE_BF16);
 }
 
+/* Their programs are many: f32, and with --all the 16-bit types. */
+static void test_serving_property(void **state)
+{
+    const serving_property *subject = *state;
+    const int32_t dtypes[] = {CLATTN_DTYPE_F32, CLATTN_DTYPE_F16, CLATTN_DTYPE_BF16};
+    for (int type = 0; type < (options.all ? 3 : 1); type++)
+        for (int n = 0; n < options.num_seeds; n++)
+            for (int round = 1; round <= options.cases; round++) {
+                random_state random = random_for(options.seeds[n], subject->name, (uint64_t)round);
+                property_fault fault = {""};
+                if (options.only_case != 0 && options.only_case != round)
+                    continue;
+                name_round(subject->name, options.seeds[n], round);
+                subject->check(&device, options.path, dtypes[type], &random, &fault);
+                if (fault.text[0] != '\0')
+                    fail_msg("%s: %s", current, fault.text);
+            }
+}
+
 int main(int argc, char **argv)
 {
-    struct CMUnitTest tests[PROPERTIES];
+    struct CMUnitTest tests[PROPERTIES + SERVING_PROPERTIES];
     if (options_read(&options, argc, argv) != 0)
         return 1;
     if (options.cases == 0)
@@ -760,7 +780,13 @@ int main(int argc, char **argv)
                                         (void *)&properties[i]};
         tests[i] = test;
     }
-    const int failed = _cmocka_run_group_tests("invariants", tests, PROPERTIES, NULL, NULL);
+    for (size_t i = 0; i < SERVING_PROPERTIES; i++) {
+        const struct CMUnitTest test = {serving_properties[i].name, test_serving_property, NULL, NULL,
+                                        (void *)&serving_properties[i]};
+        tests[PROPERTIES + i] = test;
+    }
+    const int failed =
+        _cmocka_run_group_tests("invariants", tests, PROPERTIES + SERVING_PROPERTIES, NULL, NULL);
     device_close(&device);
     return failed;
 }

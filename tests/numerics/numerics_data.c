@@ -69,7 +69,7 @@ static void place_scores(tensor_view *view, int axes)
 }
 
 /* Small tensors, `axes` of them in order; batch and heads may be repeated, apart, or swapped. */
-static void place_small(tensor_view *view, int axes, random_state *random)
+static void place_small(tensor_view *view, int axes, int is_shared, random_state *random)
 {
     int64_t stride = random_chance(random, 20) ? 3 : 1;
     memset(view->stride, 0, sizeof view->stride);
@@ -77,7 +77,7 @@ static void place_small(tensor_view *view, int axes, random_state *random)
     const int swapped = axes == 2 && random_chance(random, 20);
     for (int n = axes - 1; n >= 0; n--) {
         const int axis = swapped ? 1 - n : n;
-        if (axis < 2 && random_chance(random, 15))
+        if (axis < 2 && random_chance(random, 15) && is_shared)
             continue;
         view->stride[axis] = stride;
         stride *= view->size[axis] > 0 ? view->size[axis] : 1;
@@ -107,7 +107,7 @@ static void place_lists(call_data *data, random_state *random)
         const int64_t tiles = table[i].axes > 2 ? (spec->q_len + spec->tile_rows - 1) / spec->tile_rows : 1;
         const int64_t entries = table[i].axes > 3 ? data_tiles_capacity(spec) : 1;
         set_view(data, table[i].tensor, table[i].dtype, heads, tiles, entries);
-        place_small(&data->view[table[i].tensor], table[i].axes, random);
+        place_small(&data->view[table[i].tensor], table[i].axes, !spec->has_own_numbers, random);
     }
     if (mods_need_user(spec->score_mod, spec->mask_mod)) {
         tensor_view *user = &data->view[TENSOR_USER];

@@ -131,6 +131,9 @@ static void fill_entries(call_data *data, random_state *random)
                 view_store(&data->view[TENSOR_SINKS], b, h, 0, 0, sink_value(spec, random));
         }
     }
+    for (int64_t b = 0; spec->one_long && b < spec->batch; b++)
+        view_store_int(&data->view[TENSOR_KV_LENS], b, 0, 0, 0,
+                       (int32_t)(b == spec->batch / 2 ? spec->kv_len : random_between(random, 0, 8)));
     if (spec->keys_cover_rows)
         lengthen_keys(data);
 }

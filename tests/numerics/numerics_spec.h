@@ -58,6 +58,8 @@ typedef struct call_spec {
     int64_t tiles_slack;          /* entries that lists may have beyond the number of tiles */
     int plain_sinks;              /* finite, and about as large as scores */
     int keys_cover_rows;          /* sequences have as many keys as rows at least */
+    int one_long;                 /* one sequence has all keys, the others a few */
+    int has_own_numbers;          /* no two entries or heads share a length, a slope, a sink and the like */
     score_mod score_mod;          /* SCORE_MOD_*; 0: none */
     mask_mod mask_mod;            /* likewise */
     float user_values[4];

@@ -70,7 +70,7 @@ serving_program choose_serving_program(int32_t path, uint64_t seed, int number)
     out.bias = out.full ? PICK(&random, bias_types) : F32;
     if (random_chance(&random, 30))
         out.mods = choose_mods(&random);
-    out.appends = random_chance(&random, 50);
+    out.appends = random_chance(&random, 75);
     out.rope = (int32_t)random_between(&random, 0, 2);
     out.has_tables = out.rope != CLATTN_ROPE_NONE && random_chance(&random, 50);
     return out;

@@ -416,23 +416,105 @@ static void fill_scales_of_new_keys(serving_data *data, int tensor, int32_t dtyp
             }
 }
 
-static void fill_rows(serving_data *data)
+static void fill_queries(serving_data *data)
 {
     const call_spec *call = &data->spec.call;
     const tensor_view *from = &data->call.view[TENSOR_Q], *to = &data->view[STORED_Q];
-    for (int64_t b = 0; b < call->batch; b++) {
-        const reference_sequence seq = serving_sequence(data, b);
+    for (int64_t b = 0; b < call->batch; b++)
         for (int64_t h = 0; h < call->heads_q; h++)
-            for (int64_t i = 0; i < seq.q_len; i++) {
+            for (int64_t i = 0; i < serving_sequence(data, b).q_len; i++) {
                 const stored_row row = serving_query_row(data, b, i);
                 memcpy(view_element(to, row.b, h, row.i, 0), view_element(from, b, h, i, 0),
                        (size_t)from->size[3] * view_element_size(from));
             }
+}
+
+static void fill_keys(serving_data *data)
+{
+    const call_spec *call = &data->spec.call;
+    for (int64_t b = 0; b < call->batch; b++)
         for (int64_t h = 0; h < call->heads_kv; h++)
             for (int64_t j = 0; j < serving_settled_keys(data, b); j++)
                 if (serving_key_is_filled(data, b, h, j))
                     serving_store_key(data, b, h, j);
+}
+
+/* ---- Sequences of another call ---- */
+
+static void copy_numbers(const call_data *to, const call_data *from, int64_t b, int64_t entry)
+{
+    const int tensors[] = {TENSOR_HEAD_SCALE, TENSOR_SLOPES, TENSOR_SINKS};
+    for (size_t n = 0; n < sizeof tensors / sizeof *tensors; n++)
+        for (int64_t h = 0; to->view[tensors[n]].buffer != NULL && h < to->spec.heads_q; h++)
+            view_store(&to->view[tensors[n]], b, h, 0, 0, view_load(&from->view[tensors[n]], entry, h, 0, 0));
+    if (to->view[TENSOR_Q_OFFSETS].buffer != NULL)
+        view_store_int(&to->view[TENSOR_Q_OFFSETS], b, 0, 0, 0,
+                       view_load_int(&from->view[TENSOR_Q_OFFSETS], entry, 0, 0, 0));
+}
+
+static void copy_lengths(const call_data *to, const reference_sequence *seq, int64_t b)
+{
+    if (to->view[TENSOR_Q_LENS].buffer != NULL)
+        view_store_int(&to->view[TENSOR_Q_LENS], b, 0, 0, 0, (int32_t)seq->q_len);
+    if (to->view[TENSOR_KV_LENS].buffer != NULL)
+        view_store_int(&to->view[TENSOR_KV_LENS], b, 0, 0, 0, (int32_t)seq->kv_len);
+}
+
+static void copy_elements(const tensor_view *to, const tensor_view *from, int64_t b, int64_t entry,
+                          int64_t rows, int64_t columns)
+{
+    for (int64_t h = 0; to->buffer != NULL && h < to->size[1]; h++)
+        for (int64_t i = 0; i < rows; i++)
+            for (int64_t c = 0; c < columns; c++)
+                memcpy(view_element(to, b, h, i, c), view_element(from, entry, h, i, c),
+                       view_element_size(to));
+}
+
+static void copy_entry(serving_data *to, const serving_data *from, int64_t b, int64_t entry)
+{
+    const reference_sequence seq = serving_sequence(from, entry);
+    const call_spec *call = &from->spec.call;
+    copy_numbers(&to->call, &from->call, b, entry);
+    copy_lengths(&to->call, &seq, b);
+    const tensor_view *views = to->call.view, *others = from->call.view;
+    copy_elements(&views[TENSOR_Q], &others[TENSOR_Q], b, entry, seq.q_len, call->head_dim_qk);
+    copy_elements(&views[TENSOR_K], &others[TENSOR_K], b, entry, seq.kv_len, call->head_dim_qk);
+    copy_elements(&views[TENSOR_V], &others[TENSOR_V], b, entry, seq.kv_len, call->head_dim_v);
+    copy_elements(&views[TENSOR_BIAS], &others[TENSOR_BIAS], b, entry, seq.q_len, seq.kv_len);
+    copy_elements(&views[TENSOR_MASK], &others[TENSOR_MASK], b, entry, seq.q_len, seq.kv_len);
+}
+
+static void copy_stored_keys(serving_data *to, const serving_data *from, int64_t b, int64_t entry)
+{
+    const int tensors[] = {STORED_K, STORED_V, STORED_K_SCALE, STORED_V_SCALE};
+    for (size_t n = 0; n < sizeof tensors / sizeof *tensors; n++) {
+        const tensor_view *view = &to->view[tensors[n]], *other = &from->view[tensors[n]];
+        const size_t bytes = view->buffer == NULL ? 0 : (size_t)view->size[3] * view_element_size(view);
+        for (int64_t j = 0; bytes > 0 && j < serving_sequence(to, b).kv_len; j++) {
+            const stored_row row = serving_key_row(to, b, j), source = serving_key_row(from, entry, j);
+            for (int64_t h = 0; h < view->size[1]; h++)
+                memcpy(view_element(view, row.b, h, row.i, 0), view_element(other, source.b, h, source.i, 0),
+                       bytes);
+        }
     }
+}
+
+/* ---- The whole ---- */
+
+static void place_all(serving_data *out, random_state *random)
+{
+    const serving_spec *spec = &out->spec;
+    out->first_q = array_of(spec->call.batch, sizeof *out->first_q);
+    out->first_k = array_of(spec->call.batch, sizeof *out->first_k);
+    if (spec->packed_q)
+        out->total_q = pack_sequences(out, 0, out->first_q, random);
+    if (spec->keys == KEYS_PACKED)
+        out->total_k = pack_sequences(out, 1, out->first_k, random);
+    if (spec->keys == KEYS_PAGED)
+        allot_pages(out, random);
+    place_queries(out, random);
+    place_keys(out, random);
+    place_numbers(out, random);
 }
 
 void serving_create(serving_data *out, const serving_spec *spec)
@@ -441,24 +523,33 @@ void serving_create(serving_data *out, const serving_spec *spec)
     memset(out, 0, sizeof *out);
     out->spec = *spec;
     data_create(&out->call, &spec->call);
-    out->first_q = array_of(spec->call.batch, sizeof *out->first_q);
-    out->first_k = array_of(spec->call.batch, sizeof *out->first_k);
-    if (spec->packed_q)
-        out->total_q = pack_sequences(out, 0, out->first_q, &random);
-    if (spec->keys == KEYS_PACKED)
-        out->total_k = pack_sequences(out, 1, out->first_k, &random);
-    if (spec->keys == KEYS_PAGED)
-        allot_pages(out, &random);
-    place_queries(out, &random);
-    place_keys(out, &random);
-    place_numbers(out, &random);
+    place_all(out, &random);
     fill_common_scales(out, STORED_K_SCALE, spec->scale_k, &random);
     fill_common_scales(out, STORED_V_SCALE, spec->scale_v, &random);
-    fill_rows(out);
+    fill_queries(out);
+    fill_keys(out);
     if (spec->append.takes_part) {
         fill_scales_of_new_keys(out, STORED_K_SCALE, spec->dtype_k, spec->scale_k);
         fill_scales_of_new_keys(out, STORED_V_SCALE, spec->dtype_v, spec->scale_v);
     }
+}
+
+void serving_create_from(serving_data *out, const serving_spec *spec, const serving_data *from,
+                         const int64_t *entries)
+{
+    random_state random = random_for(spec->call.seed, "storage", 0);
+    memset(out, 0, sizeof *out);
+    out->spec = *spec;
+    data_create(&out->call, &spec->call);
+    for (int tensor = TENSOR_Q; tensor <= TENSOR_MASK; tensor++)
+        if (out->call.buffer[tensor].bytes != NULL)
+            buffer_poison(&out->call.buffer[tensor]);
+    for (int64_t b = 0; b < spec->call.batch; b++)
+        copy_entry(out, from, b, entries[b]);
+    place_all(out, &random);
+    fill_queries(out);
+    for (int64_t b = 0; b < spec->call.batch; b++)
+        copy_stored_keys(out, from, b, entries[b]);
 }
 
 void serving_destroy(serving_data *data)

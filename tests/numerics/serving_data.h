@@ -37,6 +37,12 @@ typedef struct serving_data {
 void serving_create(serving_data *out, const serving_spec *spec);
 void serving_destroy(serving_data *data);
 
+/* The same with sequences of another call: sequence b is entries[b] of `from`, with all its numbers and the
+ * very bytes of its keys; lengths are as valid there. Both calls have the features of the reference's call in
+ * common (lengths apart), the types, and numbers of their own for each entry; scales are those of tokens. */
+void serving_create_from(serving_data *out, const serving_spec *spec, const serving_data *from,
+                         const int64_t *entries);
+
 /* Valid rows and keys of a sequence, whatever the device is told beyond them. */
 reference_sequence serving_sequence(const serving_data *data, int64_t b);
 

@@ -250,25 +250,35 @@ static const char *check_status(const serving_data *data)
     return NULL;
 }
 
-clattn_status serving_run(numerics_device *device, serving_data *data, const char **fault)
+static clattn_status run_all(numerics_device *device, serving_data *data, append_data *append)
 {
     device_buffers buffers;
+    memset(&buffers, 0, sizeof buffers);
+    poison_outputs(data);
+    clattn_status status = run_plans(device, data, append, &buffers);
+    if (status == CLATTN_SUCCESS)
+        status = download_all(device, data->buffer, buffers.stored, STORED_TENSORS);
+    if (status == CLATTN_SUCCESS && append != NULL)
+        status = download_all(device, append->buffer, buffers.append, APPEND_TENSORS);
+    release_buffers(&buffers);
+    return status;
+}
+
+clattn_status serving_run_only(numerics_device *device, serving_data *data)
+{
+    return run_all(device, data, NULL);
+}
+
+clattn_status serving_run(numerics_device *device, serving_data *data, const char **fault)
+{
     append_data append;
     const int appends = data->spec.append.takes_part;
-    memset(&buffers, 0, sizeof buffers);
     *fault = NULL;
     if (appends)
         append_create(&append, data);
-    poison_outputs(data);
-    clattn_status status = run_plans(device, data, appends ? &append : NULL, &buffers);
-    if (status == CLATTN_SUCCESS)
-        status = download_all(device, data->buffer, buffers.stored, STORED_TENSORS);
-    if (status == CLATTN_SUCCESS && appends)
-        status = download_all(device, append.buffer, buffers.append, APPEND_TENSORS);
-    release_buffers(&buffers);
+    const clattn_status status = run_all(device, data, appends ? &append : NULL);
     if (status == CLATTN_SUCCESS) {
-        *fault = check_status(data);
-        if (appends && *fault == NULL)
+        if (appends)
             *fault = append_check(&append);
         const char *beside = serving_unpack_outputs(data);
         if (*fault == NULL)
@@ -286,8 +296,10 @@ void serving_verify(verdict *out, numerics_device *device, serving_data *data)
     memset(out, 0, sizeof *out);
     if (status != CLATTN_SUCCESS)
         snprintf(out->fault, sizeof out->fault, "the call failed: %s", clattn_status_string(status));
-    else if (fault != NULL)
-        snprintf(out->fault, sizeof out->fault, "%s", fault);
     else
         verify_call(out, &data->call);
+    if (status == CLATTN_SUCCESS && fault == NULL)
+        fault = check_status(data);
+    if (fault != NULL)
+        snprintf(out->fault, sizeof out->fault, "%s", fault);
 }

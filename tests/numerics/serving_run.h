@@ -11,7 +11,10 @@
  * Returns the first status that is not 0; the reason went to stderr. */
 clattn_status serving_run(numerics_device *device, serving_data *data, const char **fault);
 
-/* Runs and verifies. */
+/* Without append, and without looking at what came: the stored outputs and status words are as downloaded. */
+clattn_status serving_run_only(numerics_device *device, serving_data *data);
+
+/* Runs and verifies, status words included. */
 void serving_verify(verdict *out, numerics_device *device, serving_data *data);
 
 #endif
