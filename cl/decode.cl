@@ -7,7 +7,9 @@
 //                 all rows of Q, which stay in registers; then work-item i sums up what they gave for key i
 //     O += P V    LANES_V neighbours share a key; each owns the same columns of all rows of O for the keys that it
 //                 gets; these are summed up once, at the end
-// Columns go in quads, neighbours taking neighbouring ones, so that a key's row is read at once.
+// A work-item's columns are a quad, neighbours taking neighbouring ones, so that a key's row is read at once. (Two quads
+// each halve what goes through local memory, but need registers that then hold fewer loads; see few_rows in
+// src/tune_portable.c.)
 //
 // Scores of key i are work-item i's own. The softmax is lazy, as in portable.cl: P is computed against the rows'
 // references as they are; only if some score outgrew its reference is the step done again, exactly.
@@ -21,16 +23,13 @@
 #ifndef ITEMS // work-items, and keys of a step; a multiple of LANES_QK and LANES_V
 #define ITEMS 64
 #endif
-#ifndef LANE_QUADS // quads of a row of K or V that a work-item takes; divides head dim / 4
-#define LANE_QUADS 2
-#endif
-#ifndef UNROLL // keys of a work-item whose loads are under way together
-#define UNROLL 4
+#ifndef UNROLL // keys of a work-item whose loads are under way together; divides LANES_QK and LANES_V
+#define UNROLL 8
 #endif
 
 #define ROWS BLOCK_Q
-#define LANES_QK (HEAD_DIM_QK / 4 / LANE_QUADS)
-#define LANES_V (HEAD_DIM_V / 4 / LANE_QUADS)
+#define LANES_QK (HEAD_DIM_QK / 4)
+#define LANES_V (HEAD_DIM_V / 4)
 #define KEYS_QK (ITEMS / LANES_QK) // keys that the work-group has in hand at a time
 #define KEYS_V (ITEMS / LANES_V)
 
@@ -169,25 +168,22 @@ inlined void look_up_rows(const decoder *d, int first, int turn)
 // The work-item's columns of one row. Loads are unconditional where they can be, for conditions would become
 // branches; what lies beyond the true head dim is zero, for it could be inf.
 #define LOAD_LANE(name, TYPE)                                                                              \
-    inlined void name(QUAD(TYPE) quads[LANE_QUADS], const __global STORAGE(TYPE) *row, int lane, int lanes, \
-                      int columns, float scale, int aligned)                                               \
+    inlined QUAD(TYPE) name(const __global STORAGE(TYPE) *row, int lane, int columns, float scale,         \
+                            int aligned)                                                                   \
     {                                                                                                      \
-        _Pragma("unroll") for (int i = 0; i < LANE_QUADS; i++)                                             \
-        {                                                                                                  \
-            const int column = 4 * (lane + i * lanes);                                                     \
-            const QUAD(TYPE) quad = aligned ? LOAD_QUAD(TYPE)(row, min(column, columns - 4))               \
-                                            : GATHER_QUAD(TYPE)(row, column, columns);                     \
-            const QUAD(TYPE) inside = !aligned || column < columns ? quad : (QUAD(TYPE))(0);               \
-            quads[i] = IS_SCALED(TYPE) ? SCALED_QUAD(TYPE)(inside, scale) : inside;                        \
-        }                                                                                                  \
+        const int column = 4 * lane;                                                                       \
+        const QUAD(TYPE) quad = aligned ? LOAD_QUAD(TYPE)(row, min(column, columns - 4))                   \
+                                        : GATHER_QUAD(TYPE)(row, column, columns);                         \
+        const QUAD(TYPE) inside = !aligned || column < columns ? quad : (QUAD(TYPE))(0);                   \
+        return IS_SCALED(TYPE) ? SCALED_QUAD(TYPE)(inside, scale) : inside;                                \
     }
 LOAD_LANE(load_k_lane, K_TYPE)
 LOAD_LANE(load_v_lane, V_TYPE)
 
 // UNROLL of the keys that are this work-item's, from number `step` on: under way until they are used. Whole steps
 // of keys at even distances need one addition for each.
-#define FETCH(name, TYPE, QUADS, TENSOR, ROW_OF, SCALES, LANE, LANES, FIRST_KEY, KEYS, COLUMNS, LOAD)        \
-    inlined void name(QUADS quads[UNROLL][LANE_QUADS], int first, int step, int turn, const decoder *d,    \
+#define FETCH(name, TYPE, QUADS, TENSOR, ROW_OF, SCALES, LANE, FIRST_KEY, KEYS, COLUMNS, LOAD)        \
+    inlined void name(QUADS quads[UNROLL], int first, int step, int turn, const decoder *d,    \
                       const attention_buffers *in, const attention_args *a, int aligned)                   \
     {                                                                                                      \
         const int begin = step * KEYS + d->FIRST_KEY;                                                      \
@@ -195,22 +191,26 @@ LOAD_LANE(load_v_lane, V_TYPE)
             const __global STORAGE(TYPE) *row = in->TENSOR + row_of_key(&d->TENSOR, first + begin);        \
             const long distance = KEYS * d->TENSOR.token;                                                  \
             _Pragma("unroll") for (int u = 0; u < UNROLL; u++, row += distance)                            \
-                LOAD(quads[u], row, d->LANE, LANES, a->COLUMNS,                                            \
-                     IS_SCALED(TYPE) ? scale_of_key(&d->SCALES, first + begin + u * KEYS) : 1.0f, aligned); \
+            {                                                                                              \
+                const int key = first + begin + u * KEYS;                                                  \
+                quads[u] = LOAD(row, d->LANE, a->COLUMNS,                                                  \
+                                IS_SCALED(TYPE) ? scale_of_key(&d->SCALES, key) : 1.0f, aligned);          \
+            }                                                                                              \
         } else {                                                                                           \
             _Pragma("unroll") for (int u = 0; u < UNROLL; u++)                                             \
             {                                                                                              \
                 const int key = min(first + begin + u * KEYS, d->keys.end - 1);                            \
-                LOAD(quads[u], in->TENSOR + ROW_OF(d, first, begin + u * KEYS, turn), d->LANE, LANES,      \
-                     a->COLUMNS, IS_SCALED(TYPE) ? scale_of_key(&d->SCALES, key) : 1.0f, aligned);         \
+                quads[u] = LOAD(in->TENSOR + ROW_OF(d, first, begin + u * KEYS, turn), d->LANE,            \
+                                a->COLUMNS, IS_SCALED(TYPE) ? scale_of_key(&d->SCALES, key) : 1.0f,        \
+                                aligned);                                                                  \
             }                                                                                              \
         }                                                                                                  \
     }
-FETCH(fetch_keys, K_TYPE, k_quad, k, k_row, k_scales, lane_qk, LANES_QK, key_qk, KEYS_QK, head_dim_qk, load_k_lane)
-FETCH(fetch_values, V_TYPE, v_quad, v, v_row, v_scales, lane_v, LANES_V, key_v, KEYS_V, head_dim_v, load_v_lane)
+FETCH(fetch_keys, K_TYPE, k_quad, k, k_row, k_scales, lane_qk, key_qk, KEYS_QK, head_dim_qk, load_k_lane)
+FETCH(fetch_values, V_TYPE, v_quad, v, v_row, v_scales, lane_v, key_v, KEYS_V, head_dim_v, load_v_lane)
 
 // The work-item's columns of all rows of Q, scaled; zero beyond the true head dim.
-inlined void load_q(float4 q[ROWS][LANE_QUADS], const decoder *d, const attention_buffers *in,
+inlined void load_q(float4 q[ROWS], const decoder *d, const attention_buffers *in,
                     const attention_args *a)
 {
     const float scale = SCORE_FULL ? a->scale : a->scale_log2;
@@ -218,44 +218,29 @@ inlined void load_q(float4 q[ROWS][LANE_QUADS], const decoder *d, const attentio
     for (int r = 0; r < ROWS; r++) {
         const __global q_t *row = in->q + query_base(&a->q, d->batch, head_of(d, r), &d->seq) +
                                   query_of(d, r) * a->q.token;
-#pragma unroll
-        for (int i = 0; i < LANE_QUADS; i++) {
-            const int column = 4 * (d->lane_qk + i * LANES_QK);
-            q[r][i] = (float4)(0.0f);
-            if (column < a->head_dim_qk)
-                q[r][i] = UNPACK_QUAD(Q_TYPE)(GATHER_QUAD(Q_TYPE)(row, column, a->head_dim_qk)) * scale;
-        }
+        const int column = 4 * d->lane_qk;
+        q[r] = (float4)(0.0f);
+        if (column < a->head_dim_qk)
+            q[r] = UNPACK_QUAD(Q_TYPE)(GATHER_QUAD(Q_TYPE)(row, column, a->head_dim_qk)) * scale;
     }
 }
 
 // ---- Scores ----------------------------------------------------------------------------------------------
 
-inlined float dot4(float4 a, float4 b, float sum)
-{
-    return fma(a.x, b.x, fma(a.y, b.y, fma(a.z, b.z, fma(a.w, b.w, sum))));
-}
-
 // The products of one key that this work-item has the columns for.
-inlined void multiply_key(const k_quad quads[LANE_QUADS], float4 q[ROWS][LANE_QUADS], int j, const decoder *d)
+inlined void multiply_key(k_quad quad, const float4 q[ROWS], int j, const decoder *d)
 {
-    float4 k[LANE_QUADS];
-#pragma unroll
-    for (int i = 0; i < LANE_QUADS; i++)
-        k[i] = UNPACK_QUAD(K_TYPE)(quads[i]);
+    const float4 k = UNPACK_QUAD(K_TYPE)(quad);
     float sum[ROWS];
 #pragma unroll
-    for (int r = 0; r < ROWS; r++) {
-        sum[r] = 0.0f;
-#pragma unroll
-        for (int i = 0; i < LANE_QUADS; i++)
-            sum[r] = dot4(q[r][i], k[i], sum[r]);
-    }
+    for (int r = 0; r < ROWS; r++)
+        sum[r] = fma(q[r].x, k.x, fma(q[r].y, k.y, fma(q[r].z, k.z, q[r].w * k.w)));
     store_rows(d->memory.scratch + j * PARTIAL_PITCH + d->lane_qk * ROWS, sum);
 }
 
 // Partial products of the step's keys, the first of which have been fetched, to local memory. Behind the barrier
 // they are all there.
-inlined void multiply_keys(k_quad quads[UNROLL][LANE_QUADS], float4 q[ROWS][LANE_QUADS], int first,
+inlined void multiply_keys(k_quad quads[UNROLL], float4 q[ROWS], int first,
                            int turn, const decoder *d, const attention_buffers *in, const attention_args *a, int aligned)
 {
 #pragma unroll 1
@@ -379,7 +364,7 @@ inlined void find_largest(float largest[ROWS], const float s[ROWS], const decode
 }
 
 // P of the step to local memory, and to l what is this work-item's. Behind the barrier P is all there.
-inlined void soften(const float s[ROWS], float m[ROWS], float l[ROWS], float4 o[ROWS][LANE_QUADS], const decoder *d)
+inlined void soften(const float s[ROWS], float m[ROWS], float l[ROWS], float4 o[ROWS], const decoder *d)
 {
     float p[ROWS];
     int outgrown = 0;
@@ -399,9 +384,7 @@ inlined void soften(const float s[ROWS], float m[ROWS], float l[ROWS], float4 o[
             const float shrink = WEIGHT(m[r] - largest[r]);
             m[r] = largest[r];
             l[r] *= shrink;
-#pragma unroll
-            for (int i = 0; i < LANE_QUADS; i++)
-                o[r][i] *= shrink;
+            o[r] *= shrink;
         }
         store_weights(s, m, p, d);
         if (d->id == 0) // everybody has read it
@@ -417,7 +400,7 @@ inlined void soften(const float s[ROWS], float m[ROWS], float l[ROWS], float4 o[
 
 // O += P V for the keys and columns that are this work-item's, the first of which have been fetched. has_holes:
 // whether there may be keys that no row may see, whose values must not be touched (0 * NaN is NaN).
-inlined void add_values(float4 o[ROWS][LANE_QUADS], v_quad quads[UNROLL][LANE_QUADS], int first, int turn,
+inlined void add_values(float4 o[ROWS], v_quad quads[UNROLL], int first, int turn,
                         int has_holes, const decoder *d, const attention_buffers *in, const attention_args *a, int aligned)
 {
 #pragma unroll 1
@@ -430,13 +413,10 @@ inlined void add_values(float4 o[ROWS][LANE_QUADS], v_quad quads[UNROLL][LANE_QU
             const int is_read = !SCORE_FULL || !has_holes || d->memory.seen[j];
             float p[ROWS];
             load_rows(p, d->memory.weights + j * ROWS);
+            const float4 v = UNPACK_QUAD(V_TYPE)(is_read ? quads[u] : (v_quad)(0));
 #pragma unroll
-            for (int i = 0; i < LANE_QUADS; i++) {
-                const float4 v = UNPACK_QUAD(V_TYPE)(is_read ? quads[u][i] : (v_quad)(0));
-#pragma unroll
-                for (int r = 0; r < ROWS; r++)
-                    o[r][i] = fma((float4)(p[r]), v, o[r][i]);
-            }
+            for (int r = 0; r < ROWS; r++)
+                o[r] = fma((float4)(p[r]), v, o[r]);
         }
     }
 }
@@ -491,7 +471,7 @@ inlined float sum_of_items(float x, const decoder *d)
     return sum;
 }
 
-inlined void store_results(const float m[ROWS], float l[ROWS], float4 o[ROWS][LANE_QUADS], const decoder *d,
+inlined void store_results(const float m[ROWS], float l[ROWS], float4 o[ROWS], const decoder *d,
                            const attention_buffers *in, const attention_args *a)
 {
 #pragma unroll
@@ -500,10 +480,7 @@ inlined void store_results(const float m[ROWS], float l[ROWS], float4 o[ROWS][LA
     barrier(CLK_LOCAL_MEM_FENCE);
 #pragma unroll
     for (int r = 0; r < ROWS; r++)
-#pragma unroll
-        for (int i = 0; i < LANE_QUADS; i++)
-            *(__local float4 *)(d->memory.scratch + (d->key_v * ROWS + r) * HEAD_DIM_V +
-                                4 * (d->lane_v + i * LANES_V)) = o[r][i];
+        *(__local float4 *)(d->memory.scratch + (d->key_v * ROWS + r) * HEAD_DIM_V + 4 * d->lane_v) = o[r];
     barrier(CLK_LOCAL_MEM_FENCE);
 #pragma unroll
     for (int r = 0; r < ROWS; r++)
@@ -514,7 +491,7 @@ inlined void store_results(const float m[ROWS], float l[ROWS], float4 o[ROWS][LA
 // ---- The whole -------------------------------------------------------------------------------------------
 
 // A sink takes part in the first split alone; of the sums it is work-item 0's.
-inlined void begin_rows(float m[ROWS], float l[ROWS], float4 o[ROWS][LANE_QUADS], const decoder *d,
+inlined void begin_rows(float m[ROWS], float l[ROWS], float4 o[ROWS], const decoder *d,
                         const attention_buffers *in, const attention_args *a)
 {
     const row_start none = {SCORE_FLOOR, 0.0f};
@@ -524,9 +501,7 @@ inlined void begin_rows(float m[ROWS], float l[ROWS], float4 o[ROWS][LANE_QUADS]
             d->split == 0 && d->num_rows > 0 ? start_of_rows(d->batch, head_of(d, r), in->sinks, a) : none;
         m[r] = start.max;
         l[r] = d->id == 0 ? start.sum : 0.0f;
-#pragma unroll
-        for (int i = 0; i < LANE_QUADS; i++)
-            o[r][i] = (float4)(0.0f);
+        o[r] = (float4)(0.0f);
     }
     if (d->id == 0)
         *d->memory.outgrown = 0;
@@ -566,7 +541,7 @@ inlined void decode(const attention_buffers *in, const attention_args *a, const 
     const decoder decoder_ = make_decoder(in, a, memory, &place);
     const decoder *d = &decoder_;
     float m[ROWS], l[ROWS];
-    float4 o[ROWS][LANE_QUADS], q[ROWS][LANE_QUADS];
+    float4 o[ROWS], q[ROWS];
     begin_rows(m, l, o, d, in, a);
     if (d->keys.begin < d->keys.end)
         load_q(q, d, in, a);
@@ -578,7 +553,7 @@ inlined void decode(const attention_buffers *in, const attention_args *a, const 
     // write O / l and ln(sum exp) = m + ln l
     int class, turn = 0;
     int first = next_step(&class, d->keys.begin, d, a);
-    k_quad k[UNROLL][LANE_QUADS];
+    k_quad k[UNROLL];
     look_up_rows(d, first, turn);
     barrier(CLK_LOCAL_MEM_FENCE);
     if (first < d->keys.end)
@@ -587,7 +562,7 @@ inlined void decode(const attention_buffers *in, const attention_args *a, const 
         int next_class;
         const int next = next_step(&next_class, first + ITEMS, d, a);
         float s[ROWS];
-        v_quad v[UNROLL][LANE_QUADS];
+        v_quad v[UNROLL];
         multiply_keys(k, q, first, turn, d, in, a, aligned);
         look_up_rows(d, next, !turn); // behind the barrier nobody uses the list of the step before
         fetch_values(v, first, 0, turn, d, in, a, aligned); // under way during the softmax
