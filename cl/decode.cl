@@ -156,12 +156,22 @@ inlined long v_row(const decoder *d, int first, int j, int turn)
                          : row_of_key(&d->v, min(first + j, d->keys.end - 1));
 }
 
-inlined void look_up_rows(const decoder *d, int first, int turn)
+// The look-up of the work-item's own key of a step is begun early and kept behind a barrier: what it reads comes
+// from far.
+inlined long2 look_up_rows(const decoder *d, int first)
 {
     const int key = min(first + d->id, d->keys.end - 1);
-    if (PAGE_SIZE > 0 && first < d->keys.end) {
-        d->memory.k_rows[turn * ITEMS + d->id] = row_of_key(&d->k, key);
-        d->memory.v_rows[turn * ITEMS + d->id] = row_of_key(&d->v, key);
+    long2 rows = (long2)(0);
+    if (PAGE_SIZE > 0 && first < d->keys.end)
+        rows = (long2)(row_of_key(&d->k, key), row_of_key(&d->v, key));
+    return rows;
+}
+
+inlined void keep_rows(const decoder *d, long2 rows, int turn)
+{
+    if (PAGE_SIZE > 0) {
+        d->memory.k_rows[turn * ITEMS + d->id] = rows.x;
+        d->memory.v_rows[turn * ITEMS + d->id] = rows.y;
     }
 }
 
@@ -554,7 +564,7 @@ inlined void decode(const attention_buffers *in, const attention_args *a, const 
     int class, turn = 0;
     int first = next_step(&class, d->keys.begin, d, a);
     k_quad k[UNROLL];
-    look_up_rows(d, first, turn);
+    keep_rows(d, look_up_rows(d, first), turn);
     barrier(CLK_LOCAL_MEM_FENCE);
     if (first < d->keys.end)
         fetch_keys(k, first, 0, turn, d, in, a, aligned);
@@ -563,9 +573,10 @@ inlined void decode(const attention_buffers *in, const attention_args *a, const 
         const int next = next_step(&next_class, first + ITEMS, d, a);
         float s[ROWS];
         v_quad v[UNROLL];
+        const long2 next_rows = look_up_rows(d, next);
         multiply_keys(k, q, first, turn, d, in, a, aligned);
-        look_up_rows(d, next, !turn); // behind the barrier nobody uses the list of the step before
         fetch_values(v, first, 0, turn, d, in, a, aligned); // under way during the softmax
+        keep_rows(d, next_rows, !turn); // behind the barrier nobody uses the list of the step before
         take_scores(s, first, class, d, in, a);
         soften(s, m, l, o, d);
         if (next < d->keys.end)

@@ -125,7 +125,8 @@ int case_from_inputs(attention_case *out, const case_inputs *in, const call_opti
     tensor[0] = matrix("q", in->q, in->dtype_q, in->heads_q, in->q_len, in->head_dim_qk, in, bshd);
     tensor[1] = matrix("k", in->k, in->dtype_k, in->heads_kv, in->kv_len, in->head_dim_qk, in, bshd);
     tensor[2] = matrix("v", in->v, in->dtype_v, in->heads_kv, in->kv_len, in->head_dim_v, in, bshd);
-    memcpy(tensor + 3, in->extra, in->num_extra * sizeof *tensor);
+    if (in->num_extra > 0)
+        memcpy(tensor + 3, in->extra, in->num_extra * sizeof *tensor);
     for (int i = 0; i < 2; i++) /* what blocks are is told by an option */
         if (dtype_elements(i ? in->dtype_v : in->dtype_k) > 1)
             with_types.serving.kv_dtype[i] = i ? in->dtype_v : in->dtype_k;
