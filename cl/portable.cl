@@ -11,6 +11,7 @@
 // registers, the softmax weights P beside a piece of the V tile:
 //     [ Q: BLOCK_Q rows ] [ K: BLOCK_K rows            ]
 //                         [ P: BLOCK_Q rows | V piece  ]
+// (V inside K stays where it is, and P lies behind K.)
 // Large head dims pass through in pieces of QK_PIECE columns of K (and Q), whose products add up.
 //
 // The softmax is lazy (lazy.cl): scores accumulate on top of -m, exp2 applies at once, and the work-group agrees
@@ -68,6 +69,13 @@
 #define KEYS (BLOCK_K / ITEMS_X)
 #define QUADS (HEAD_DIM_V / 4 / ITEMS_X)
 
+// V inside K, and K in local memory as a whole: V is taken from there, and K is not read twice.
+#define V_FROM_K (V_IN_K && QK_PIECE == HEAD_DIM_QK)
+#if V_FROM_K
+#undef V_PIECE
+#define V_PIECE BLOCK_K
+#endif
+
 #define QK_PIECES (HEAD_DIM_QK / QK_PIECE)
 #define V_PIECES (BLOCK_K / V_PIECE)
 
@@ -111,7 +119,9 @@ typedef QUAD(V_CELL_TYPE) v_cell;
 #define K_BYTES ((BLOCK_K * K_PITCH + (KEYS_ADJACENT ? ITEMS_X : 0)) * sizeof(k_cell))
 #define P_BYTES (BLOCK_Q * P_PITCH * sizeof(float))
 #define V_BYTES (V_PIECE * V_QUADS * sizeof(v_cell))
-#define TILE_BYTES LARGER(K_BYTES, P_BYTES + V_BYTES)
+#define P_BEGIN (V_FROM_K ? ROUND_UP_16(K_BYTES) : 0)
+#define TILE_BYTES (V_FROM_K ? P_BEGIN + P_BYTES : LARGER(K_BYTES, P_BYTES + V_BYTES))
+#define V_PITCH (V_FROM_K ? K_PITCH : V_QUADS)
 
 typedef struct local_memory {
     __local q_cell *q;
@@ -482,6 +492,15 @@ inlined worker make_worker(const attention_buffers *in, const attention_args *a,
     return w;
 }
 
+// In a K tile that V is taken from: what no row may see must not be multiplied, not even by 0.
+inlined void clear_unseen(const worker *w, int all_seen)
+{
+    if (!all_seen)
+        for (int i = w->id; i < BLOCK_K * V_QUADS; i += WORK_ITEMS)
+            if (!w->whole.seen[i / V_QUADS])
+                w->whole.v[k_slot(i / V_QUADS) + i % V_QUADS] = (v_cell)(0);
+}
+
 // No key of the next tile has been seen yet.
 inlined void reset_seen(const worker *w)
 {
@@ -559,18 +578,21 @@ inlined void multiply_qk(float s[ROWS][KEYS], const __local q_cell *q, const __l
     }
 }
 
+// Rows of K are skewed for every work-item's keys, which are whole fours: what the step to the next four adds.
+#define V_SKEW(step) (V_FROM_K && KEYS_ADJACENT && (step) % (KEYS / 4 > 0 ? KEYS / 4 : 1) == KEYS / 4 - 1)
+
 // o += P V over one piece of keys. p: the work-item's first row at the piece's first key, v: its first
 // column.
 inlined void multiply_pv(float4 o[ROWS][QUADS], const __local float *p, const __local v_cell *v)
 {
 #pragma unroll UNROLL
-    for (int step = 0; step < V_PIECE / 4; step++, p += 4, v += 4 * V_QUADS) {
+    for (int step = 0; step < V_PIECE / 4; step++, p += 4, v += 4 * V_PITCH + V_SKEW(step)) {
         float4 columns[4][QUADS];
 #pragma unroll
         for (int j = 0; j < 4; j++)
 #pragma unroll
             for (int c = 0; c < QUADS; c++)
-                columns[j][c] = UNPACK_QUAD(V_CELL_TYPE)(v[j * V_QUADS + c * ITEMS_X]);
+                columns[j][c] = UNPACK_QUAD(V_CELL_TYPE)(v[j * V_PITCH + c * ITEMS_X]);
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
             const float4 weights = *(const __local float4 *)(p + r * ITEMS_Y * P_PITCH);
@@ -1041,11 +1063,15 @@ inlined void forward(const attention_buffers *in, const attention_args *a, const
         const int outgrown = any_outgrown(s, anchored, w);
 
         v_quad v_first[V_FETCHES]; // under way during exp2
-        fetch_v(v_first, &w->v, w->id, tile.first);
+        if (!V_FROM_K)
+            fetch_v(v_first, &w->v, w->id, tile.first);
         if (outgrown)
             move_references(s, l, o, w);
         store_weights(s, l, w);
-        store_v(w->whole.v, v_first, &w->v, w->id, tile.first, 0, all_seen);
+        if (V_FROM_K)
+            clear_unseen(w, all_seen);
+        else
+            store_v(w->whole.v, v_first, &w->v, w->id, tile.first, 0, all_seen);
         barrier(CLK_LOCAL_MEM_FENCE);
 
         add_p_v(o, w, tile.first, next.first, all_seen);
@@ -1068,8 +1094,9 @@ inlined void forward(const attention_buffers *in, const attention_args *a, const
         __local int outgrown;                                                                              \
         __local int seen[SCORE_FULL ? BLOCK_K : 1];                                                        \
         const local_memory memory = {(__local q_cell *)q_memory, (__local k_cell *)tile_memory,            \
-                                     (__local float *)tile_memory,                                         \
-                                     (__local v_cell *)(tile_memory + P_BYTES / 16), references,           \
+                                     (__local float *)(tile_memory + P_BEGIN / 16),                        \
+                                     (__local v_cell *)(tile_memory + (V_FROM_K ? 0 : P_BYTES / 16)),      \
+                                     references,                                                           \
                                      &outgrown, seen};                                                     \
         const attention_buffers buffers = GATHERED_BUFFERS;                                                \
         if ((int)get_group_id(1) < args.num_groups)                                                        \

@@ -114,7 +114,9 @@ static uint64_t local_bytes(const row *r, int32_t qk_piece, const clattn__kernel
     const uint64_t v = r->v_piece * (shape->dim_v_class / 4) * kv_cell;
     const uint64_t references = r->block_q * (uint64_t)4, flag = 16;
     const uint64_t seen = shape->score_full ? r->block_k * (uint64_t)4 : 4;
-    return (q + 15) / 16 * 16 + ((k > p + v ? k : p + v) + 15) / 16 * 16 + references + flag + seen;
+    const int v_from_k = shape->v_in_k && qk_piece == shape->dim_qk_class;
+    const uint64_t tile = v_from_k ? (k + 15) / 16 * 16 + p : k > p + v ? k : p + v;
+    return (q + 15) / 16 * 16 + (tile + 15) / 16 * 16 + references + flag + seen;
 }
 
 static int has_16_bits(int32_t dtype) { return dtype == CLATTN_DTYPE_F16 || dtype == CLATTN_DTYPE_BF16; }
@@ -167,20 +169,54 @@ static void fill_tile(clattn__tile *out, const row *r, uint64_t bytes, int32_t q
              qk_piece < shape->dim_qk_class ? ", head dim in pieces" : "");
 }
 
+/* Whether light rows come first. */
+static int is_light(const clattn__device *device, const clattn__kernel_shape *shape)
+{
+    const vendor v = vendor_of(device);
+    return v.is_intel || (shape->score_full && !v.is_nvidia);
+}
+
+/* Whether the row fits and is candidate number *index, which counts down over the tables. */
+static int take_row(clattn__tile *out, const row *r, const clattn__device *device,
+                    const clattn__kernel_shape *shape, int *index, const char *options)
+{
+    const vendor v = vendor_of(device);
+    const int32_t qk_piece = piece_of(shape->dim_qk_class, r->qk_piece);
+    const uint64_t bytes = local_bytes(r, qk_piece, shape);
+    if (!fits(r, bytes, device, shape) || (*index)-- > 0)
+        return 0;
+    fill_tile(out, r, bytes, qk_piece, &v, shape, options);
+    return 1;
+}
+
+/* V inside K with all of K in local memory, of prefill and decode kernels: for MLA's 576 / 512. Unmeasured.
+ */
+/* clang-format off */
+static const row v_in_k_rows[] = {
+    /* dim, KiB, block, items, K columns, Q stays, V keys, storage, unroll */
+    {576, 60, 16, 32, 32, 8, WHOLE, 1, 32, PACK_QKV, 1},
+    {576, 30, 8, 16, 16, 8, WHOLE, 1, 16, PACK_QKV, 1},
+    {576, 58, 8, 16, 16, 8, WHOLE, 1, 16, ANY, 1},
+};
+/* clang-format on */
+
+static int take_v_in_k_row(clattn__tile *out, const clattn__device *device, const clattn__kernel_shape *shape,
+                           int *index, const char *options)
+{
+    for (size_t i = 0; shape->v_in_k && i < sizeof v_in_k_rows / sizeof *v_in_k_rows; i++)
+        if (shape->dim_qk_class > 256 && take_row(out, &v_in_k_rows[i], device, shape, index, options))
+            return 1;
+    return 0;
+}
+
 int clattn__tile_portable(clattn__tile *out, const clattn__device *device, const clattn__kernel_shape *shape,
                           int index)
 {
-    const vendor v = vendor_of(device);
-    const int is_light = v.is_intel || (shape->score_full && !v.is_nvidia);
-    for (int i = is_light ? -LIGHT_ROWS : 0; i < ROWS; i++) {
-        const row *r = i < 0 ? &light_rows[LIGHT_ROWS + i] : &rows[i];
-        const int32_t qk_piece = piece_of(shape->dim_qk_class, r->qk_piece);
-        const uint64_t bytes = local_bytes(r, qk_piece, shape);
-        if (!fits(r, bytes, device, shape) || index-- > 0)
-            continue;
-        fill_tile(out, r, bytes, qk_piece, &v, shape, "");
+    if (take_v_in_k_row(out, device, shape, &index, ""))
         return 1;
-    }
+    for (int i = is_light(device, shape) ? -LIGHT_ROWS : 0; i < ROWS; i++)
+        if (take_row(out, i < 0 ? &light_rows[LIGHT_ROWS + i] : &rows[i], device, shape, &index, ""))
+            return 1;
     return 0;
 }
 
@@ -211,28 +247,31 @@ static const row decode_rows[] = {
     {576, 40, 8, 32, 16, 4, 64, 1, 8, ANY, 1},
     {576, 13, 8, 16, 8, 8, 32, 0, 4, ANY, 1},
 };
+
+/* Come first where light_rows do, for the same reason. */
+static const row light_decode_rows[] = {
+    {64, 16, 16, 32, 16, 8, WHOLE, 1, 32, ANY, 1},
+    {96, 22, 16, 32, 8, 16, WHOLE, 1, 32, ANY, 1},
+    {128, 28, 16, 32, 16, 8, WHOLE, 1, 32, ANY, 1},
+};
 /* clang-format on */
 
+#define LIGHT_DECODE_ROWS ((int)(sizeof light_decode_rows / sizeof *light_decode_rows))
 #define DECODE_ROWS ((int)(sizeof decode_rows / sizeof *decode_rows))
 
 int clattn__tile_portable_decode(clattn__tile *out, const clattn__device *device,
                                  const clattn__kernel_shape *shape, int index)
 {
+    static const char options[] = " -DDECODE=1";
     enum { MAP_ROWS = 4, MAP_KEYS = 8 };
-    const vendor v = vendor_of(device);
-    for (int i = 0; i < DECODE_ROWS; i++) {
-        const row *r = &decode_rows[i];
-        const int32_t qk_piece = piece_of(shape->dim_qk_class, r->qk_piece);
-        const uint64_t bytes = local_bytes(r, qk_piece, shape);
-        if (!fits(r, bytes, device, shape) || index-- > 0)
-            continue;
-        fill_tile(out, r, bytes, qk_piece, &v, shape, " -DDECODE=1");
-        out->map_rows = MAP_ROWS;
-        out->map_keys = MAP_KEYS;
-        out->groups_per_unit = groups_per_unit(device);
-        return 1;
-    }
-    return 0;
+    int is_taken = take_v_in_k_row(out, device, shape, &index, options);
+    for (int i = is_light(device, shape) ? -LIGHT_DECODE_ROWS : 0; i < DECODE_ROWS && !is_taken; i++)
+        is_taken = take_row(out, i < 0 ? &light_decode_rows[LIGHT_DECODE_ROWS + i] : &decode_rows[i], device,
+                            shape, &index, options);
+    out->map_rows = MAP_ROWS;
+    out->map_keys = MAP_KEYS;
+    out->groups_per_unit = groups_per_unit(device);
+    return is_taken;
 }
 
 /* cl/decode.cl. Rows for the heads of a group, rounded up: more would be computed in vain, fewer would read K
