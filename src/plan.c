@@ -513,10 +513,6 @@ static clattn_status choose_path(clattn_plan *plan)
     return clattn__fail(log, CLATTN_COMPILE_FAILED, "clattn_plan_create: nothing built%s", notes.passed_over);
 }
 
-/* Longest q that the decode kernels of a plan with both take. Rows of a tile are few there, so that long q
- * read K and V often; prefill kernels waste the rows that short ones lack. */
-enum { LONGEST_DECODE_Q = 16 };
-
 /* Tiles of the program for few rows that are still better than one tile for many: each reads K and V again,
  * but from a cache. */
 enum { MOST_FEW_TILES = 2 };
@@ -527,7 +523,7 @@ clattn__program *clattn__program_of_call(const clattn_plan *plan, int64_t q_len)
     const int is_both = plan->desc.phase == CLATTN_PHASE_BOTH;
     const int is_invariant = (plan->desc.features & CLATTN_FEATURE_BATCH_INVARIANT) != 0;
     clattn__program *few = plan->program[CLATTN__DECODE_FEW];
-    if (plan->desc.phase == CLATTN_PHASE_PREFILL || (is_both && q_len > LONGEST_DECODE_Q))
+    if (plan->desc.phase == CLATTN_PHASE_PREFILL || (is_both && q_len > plan->program[CLATTN__DECODE]->tile.longest_q))
         return plan->program[CLATTN__PREFILL];
     const int64_t rows = q_len * (plan->desc.heads_q / plan->desc.heads_kv);
     if (few != NULL && (is_invariant || rows <= MOST_FEW_TILES * (int64_t)few->tile.block_q))

@@ -24,6 +24,7 @@ typedef struct clattn__tile {
     int32_t map_rows;   /* scores of an entry of the tile map; divide block_q and block_k */
     int32_t map_keys;
     int32_t groups_per_unit; /* decode: work-groups that a compute unit runs at a time; splits aim at it */
+    int32_t longest_q;       /* decode: where a plan has prefill kernels too, longer q are theirs */
     uint64_t local_bytes;    /* estimate; the built kernel is asked again */
     char options[256];       /* the path's own -D options */
     char label[64];          /* for clattn_plan_describe: "128x64, 8x16 work-items, separate buffers" */

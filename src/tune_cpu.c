@@ -117,6 +117,7 @@ int clattn__tile_cpu_decode(clattn__tile *out, const clattn__device *device,
     out->map_rows = 16;
     out->map_keys = 32;
     out->groups_per_unit = 2;
+    out->longest_q = 32; /* f16, 8192 keys, ms a call for q of 32 and 64: 56 and 135, prefill 97 and 77 */
     out->local_bytes = 0;
     snprintf(out->options, sizeof out->options,
              "-DDECODE=1 -DVECTOR_WIDTH=%d -DSCORE_T=float%d -DSCORE_INT_T=int%d -DLARGEST_GROUP=%d "
