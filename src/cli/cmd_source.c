@@ -109,6 +109,8 @@ static void complete(clattn_plan_desc *desc, const int32_t kv_dtype[2])
         desc->features |= CLATTN_FEATURE_K_SCALE;
     if (desc->dtype_v == CLATTN_DTYPE_I8)
         desc->features |= CLATTN_FEATURE_V_SCALE;
+    if (desc->operation == CLATTN_OPERATION_KV_APPEND) /* has them always */
+        desc->features &= ~CLATTN_FEATURE_KV_LENS;
     if (desc->features & CLATTN_FEATURE_BLOCK_TABLE && !desc->page_size)
         desc->page_size = 16;
 }
