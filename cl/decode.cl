@@ -1,15 +1,15 @@
-// decode.cl: attention of few query rows for any device with OpenCL C 1.2. All that such a call does is read K and V
-// once, so nothing stands between global memory and the registers that multiply: no tile is copied.
+// decode.cl: attention of few query rows for any device with OpenCL C 1.2. All that such a call does is read K
+// and V once, so nothing stands between global memory and the registers that multiply: no tile is copied.
 //
 // A work-group owns ROWS rows, pairs of query and head of one KV head (address.cl), and a split of the keys. It
 // walks over them ITEMS at a time. Twice in a step its work-items share the work differently:
 //     S = Q K^T   LANES_QK neighbours share a key; each multiplies its own columns of K with its own columns of
 //                 all rows of Q, which stay in registers; then work-item i sums up what they gave for key i
-//     O += P V    LANES_V neighbours share a key; each owns the same columns of all rows of O for the keys that it
-//                 gets; these are summed up once, at the end
-// A work-item's columns are a quad, neighbours taking neighbouring ones, so that a key's row is read at once. (Two quads
-// each halve what goes through local memory, but need registers that then hold fewer loads; see few_rows in
-// src/tune_portable.c.)
+//     O += P V    LANES_V neighbours share a key; each owns the same columns of all rows of O for the keys that
+//                 it gets; these are summed up once, at the end
+// A work-item's columns are a quad, neighbours taking neighbouring ones, so that a key's row is read at once. (Two
+// quads each halve what goes through local memory, but need registers that then hold fewer loads; see few_rows
+// in src/tune_portable.c.)
 //
 // Scores of key i are work-item i's own. The softmax is lazy, as in portable.cl: P is computed against the rows'
 // references as they are; only if some score outgrew its reference is the step done again, exactly.
@@ -251,7 +251,8 @@ inlined void multiply_key(k_quad quad, const float4 q[ROWS], int j, const decode
 // Partial products of the step's keys, the first of which have been fetched, to local memory. Behind the barrier
 // they are all there.
 inlined void multiply_keys(k_quad quads[UNROLL], float4 q[ROWS], int first,
-                           int turn, const decoder *d, const attention_buffers *in, const attention_args *a, int aligned)
+                           int turn, const decoder *d, const attention_buffers *in, const attention_args *a,
+                           int aligned)
 {
 #pragma unroll 1
     for (int step = 0; step < LANES_QK; step += UNROLL) {
@@ -358,9 +359,10 @@ inlined void find_largest(float largest[ROWS], const float s[ROWS], const decode
         if (i >= ROWS * MAX_PARTS_PER_ROW)
             continue;
         float part = SCORE_FORBIDDEN;
+        const __local float *row = scores + i / MAX_PARTS_PER_ROW * ITEMS;
 #pragma unroll 1
-        for (int j = 0; j < ITEMS / MAX_PARTS_PER_ROW; j++)
-            part = fmax(part, scores[i / MAX_PARTS_PER_ROW * ITEMS + j * MAX_PARTS_PER_ROW + i % MAX_PARTS_PER_ROW]);
+        for (int j = i % MAX_PARTS_PER_ROW; j < ITEMS; j += MAX_PARTS_PER_ROW)
+            part = fmax(part, row[j]);
         parts[i] = part;
     }
     barrier(CLK_LOCAL_MEM_FENCE);
@@ -411,7 +413,8 @@ inlined void soften(const float s[ROWS], float m[ROWS], float l[ROWS], float4 o[
 // O += P V for the keys and columns that are this work-item's, the first of which have been fetched. has_holes:
 // whether there may be keys that no row may see, whose values must not be touched (0 * NaN is NaN).
 inlined void add_values(float4 o[ROWS], v_quad quads[UNROLL], int first, int turn,
-                        int has_holes, const decoder *d, const attention_buffers *in, const attention_args *a, int aligned)
+                        int has_holes, const decoder *d, const attention_buffers *in,
+                        const attention_args *a, int aligned)
 {
 #pragma unroll 1
     for (int step = 0; step < LANES_V; step += UNROLL) {
@@ -599,7 +602,8 @@ inlined void decode(const attention_buffers *in, const attention_args *a, const 
         __local int seen[SCORE_FULL ? ITEMS : 1];                                                          \
         __local int outgrown;                                                                              \
         __local long k_rows[PAGE_SIZE > 0 ? 2 * ITEMS : 1], v_rows[PAGE_SIZE > 0 ? 2 * ITEMS : 1];         \
-        const decode_memory memory = {(__local float *)scratch, (__local float *)weights, seen, &outgrown, k_rows, v_rows}; \
+        const decode_memory memory = {(__local float *)scratch, (__local float *)weights, seen, &outgrown, \
+                                      k_rows, v_rows};                                                     \
         const attention_buffers buffers = GATHERED_BUFFERS;                                                \
         if ((int)get_group_id(1) < args.num_groups)                                                        \
             decode(&buffers, &args, &memory, aligned);                                                     \
