@@ -320,7 +320,9 @@ int clattn__tile_portable_decode_few(clattn__tile *out, const clattn__device *de
         wanted++;
     for (int i = wanted; i >= 0; i--) {
         const few_row *r = &few_rows[i];
-        const int32_t unroll = lanes % r->unroll == 0 && lanes_v % r->unroll == 0 ? r->unroll : UNROLL_OF_ALL;
+        /* Intel's compiler (ocloc of Debian 12, acm-g10) keeps 16 of them in memory. */
+        const int whole = lanes % r->unroll == 0 && lanes_v % r->unroll == 0 && !v.is_intel;
+        const int32_t unroll = whole ? r->unroll : UNROLL_OF_ALL;
         const uint64_t partial = (uint64_t)items * (uint64_t)(((r->rows * lanes + 3) / 4 * 4 + 4) * 4);
         const uint64_t result = (uint64_t)items * (uint64_t)(r->rows * 16);
         const uint64_t bytes = (partial > result ? partial : result) + (uint64_t)(items * r->rows * 4) +
