@@ -27,6 +27,10 @@
 #define UNROLL 8
 #endif
 
+// Of these where rows are read in single elements, which takes more registers.
+#define UNROLL_ANY (UNROLL < 8 ? UNROLL : 8)
+#define STEP_KEYS(aligned) ((aligned) ? UNROLL : UNROLL_ANY)
+
 #define ROWS BLOCK_Q
 #define LANES_QK (HEAD_DIM_QK / 4)
 #define LANES_V (HEAD_DIM_V / 4)
@@ -190,7 +194,7 @@ inlined void keep_rows(const decoder *d, long2 rows, int turn)
 LOAD_LANE(load_k_lane, K_TYPE)
 LOAD_LANE(load_v_lane, V_TYPE)
 
-// UNROLL of the keys that are this work-item's, from number `step` on: under way until they are used. Whole steps
+// STEP_KEYS of the keys that are this work-item's, from number `step` on: under way until they are used. Whole steps
 // of keys at even distances need one addition for each.
 #define FETCH(name, TYPE, QUADS, TENSOR, ROW_OF, SCALES, LANE, FIRST_KEY, KEYS, COLUMNS, LOAD)        \
     inlined void name(QUADS quads[UNROLL], int first, int step, int turn, const decoder *d,    \
@@ -200,14 +204,14 @@ LOAD_LANE(load_v_lane, V_TYPE)
         if (PAGE_SIZE == 0 && first + ITEMS <= d->keys.end) {                                              \
             const __global STORAGE(TYPE) *row = in->TENSOR + row_of_key(&d->TENSOR, first + begin);        \
             const long distance = KEYS * d->TENSOR.token;                                                  \
-            _Pragma("unroll") for (int u = 0; u < UNROLL; u++, row += distance)                            \
+            _Pragma("unroll") for (int u = 0; u < STEP_KEYS(aligned); u++, row += distance)                \
             {                                                                                              \
                 const int key = first + begin + u * KEYS;                                                  \
                 quads[u] = LOAD(row, d->LANE, a->COLUMNS,                                                  \
                                 IS_SCALED(TYPE) ? scale_of_key(&d->SCALES, key) : 1.0f, aligned);          \
             }                                                                                              \
         } else {                                                                                           \
-            _Pragma("unroll") for (int u = 0; u < UNROLL; u++)                                             \
+            _Pragma("unroll") for (int u = 0; u < STEP_KEYS(aligned); u++)                                 \
             {                                                                                              \
                 const int key = min(first + begin + u * KEYS, d->keys.end - 1);                            \
                 quads[u] = LOAD(in->TENSOR + ROW_OF(d, first, begin + u * KEYS, turn), d->LANE,            \
@@ -255,11 +259,11 @@ inlined void multiply_keys(k_quad quads[UNROLL], float4 q[ROWS], int first,
                            int aligned)
 {
 #pragma unroll 1
-    for (int step = 0; step < LANES_QK; step += UNROLL) {
+    for (int step = 0; step < LANES_QK; step += STEP_KEYS(aligned)) {
         if (step > 0)
             fetch_keys(quads, first, step, turn, d, in, a, aligned);
 #pragma unroll
-        for (int u = 0; u < UNROLL; u++)
+        for (int u = 0; u < STEP_KEYS(aligned); u++)
             multiply_key(quads[u], q, (step + u) * KEYS_QK + d->key_qk, d);
     }
     barrier(CLK_LOCAL_MEM_FENCE);
@@ -417,11 +421,11 @@ inlined void add_values(float4 o[ROWS], v_quad quads[UNROLL], int first, int tur
                         const attention_args *a, int aligned)
 {
 #pragma unroll 1
-    for (int step = 0; step < LANES_V; step += UNROLL) {
+    for (int step = 0; step < LANES_V; step += STEP_KEYS(aligned)) {
         if (step > 0)
             fetch_values(quads, first, step, turn, d, in, a, aligned);
 #pragma unroll
-        for (int u = 0; u < UNROLL; u++) {
+        for (int u = 0; u < STEP_KEYS(aligned); u++) {
             const int j = (step + u) * KEYS_V + d->key_v;
             const int is_read = !SCORE_FULL || !has_holes || d->memory.seen[j];
             float p[ROWS];
