@@ -479,9 +479,9 @@ typedef struct clattn_status_words {
  * - with decode kernels, what each split of the keys gave: (head_dim_v + 2) floats for each row, head and
  * split.
  *
- * args.workspace: byte_offset on, strides 0; undefined on entry and after the call, and no other call's
- * while this one is in flight. handle NULL: the call makes a buffer of its own on the device, which is let
- * go when its commands have ended. */
+ * args.workspace: byte_offset on, with decode kernels a multiple of 4, strides 0; undefined on entry and
+ * after the call, and no other call's while this one is in flight. handle NULL: the call makes a buffer of
+ * its own on the device, which is let go when its commands have ended. */
 CLATTN_API clattn_status clattn_forward_workspace(const clattn_plan *plan, const clattn_bounds *bounds,
                                                   size_t *bytes);
 
@@ -519,7 +519,8 @@ CLATTN_API clattn_status clattn_enqueue_forward(clattn_plan *plan, cl_command_qu
  * enqueued by the caller, as often as wished: lengths, tables and offsets that lie in device memory are read
  * anew each time. `command_buffer` is a cl_command_buffer_khr that records for one queue of the plan's
  * device. `sync_wait` (num_sync of them) and *sync_point (may be NULL) are cl_sync_point_khr. The call must
- * be given its workspace where it needs one. CLATTN_UNSUPPORTED where the device lacks the extension. */
+ * be given its workspace where it needs one; the plan may be released before the recording is replayed.
+ * CLATTN_UNSUPPORTED where the device lacks the extension. */
 CLATTN_API clattn_status clattn_record_forward(clattn_plan *plan, void *command_buffer,
                                                cl_command_queue queue, const clattn_forward_args *args,
                                                cl_uint num_sync, const cl_uint *sync_wait,

@@ -2,6 +2,7 @@
 #include "dtype.h"
 #include "forward_call.h"
 #include "launch.h"
+#include "operation.h"
 #include "queue_check.h"
 
 #include <string.h>
@@ -110,13 +111,7 @@ clattn_status clattn_enqueue_forward(clattn_plan *plan, cl_command_queue queue,
     FORWARD_IF_ERROR(clattn__check_forward(&call, plan, given, where));
     clattn__emitter emitter = clattn__emit_to_queue(&context->cl, queue, num_wait, wait);
     const clattn_status status = clattn__launch_forward(&call, &emitter);
-    if (status != CLATTN_SUCCESS) {
-        clattn__emit_abandon(&emitter);
-        return status;
-    }
-    FORWARD_IF_CL_ERROR(&context->log, where, "clEnqueueMarkerWithWaitList",
-                        clattn__emit_end(&emitter, event));
-    return CLATTN_SUCCESS;
+    return clattn__end_call(context, &emitter, status, event, where);
 }
 
 /* Sync points stand for commands: a call without any, whose point is asked for, gets one that does nothing.
@@ -166,9 +161,7 @@ clattn_status clattn_forward_workspace(const clattn_plan *plan, const clattn_bou
     if (plan == NULL)
         return CLATTN_INVALID_ARGUMENT;
     const clattn__log *log = &plan->context->log;
-    RETURN_ERROR_IF(plan->desc.operation != CLATTN_OPERATION_FORWARD, log, CLATTN_INVALID_ARGUMENT,
-                    "%s: plan has operation = %d; expected CLATTN_OPERATION_FORWARD (0)", where,
-                    (int)plan->desc.operation);
+    FORWARD_IF_ERROR(clattn__check_operation(plan, CLATTN_OPERATION_FORWARD, where));
     RETURN_ERROR_IF(given == NULL || bytes == NULL, log, CLATTN_INVALID_ARGUMENT, "%s: %s is NULL", where,
                     given == NULL ? "bounds" : "bytes");
     FORWARD_IF_ERROR(clattn__read_struct(&bounds, sizeof bounds, given,

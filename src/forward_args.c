@@ -1,27 +1,12 @@
 /* forward_args.c: a call as the kernels see it. */
 #include "forward_call.h"
+#include "operation.h"
 
 #include <assert.h>
 #include <math.h>
 #include <string.h>
 
 static_assert(sizeof(attention_args) == 12 * 32 + 6 * 24 + 15 * 8 + 34 * 4, "host and kernel must agree");
-
-static tensor_address tensor_address_of(const clattn__operand *x)
-{
-    const clattn_tensor *t = x->tensor;
-    const tensor_address address = {(cl_long)(t->byte_offset / x->element), x->size[0] > 1 ? t->stride[0] : 0,
-                                    t->stride[1], t->stride[2]};
-    return address;
-}
-
-static number_address number_address_of(const clattn__operand *x)
-{
-    const clattn_tensor *t = x->tensor;
-    const number_address address = {(cl_long)(t->byte_offset / x->element), t->stride[0],
-                                    x->size[1] > 1 ? t->stride[1] : 0};
-    return address;
-}
 
 static int64_t clamp(int64_t value, int64_t limit)
 {
@@ -90,23 +75,23 @@ void clattn__forward_args_of(attention_args *out, const clattn__forward_call *ca
     const uint32_t features = desc->features;
     const double scale = args->scale != 0.0f ? (double)args->scale : 1.0 / sqrt((double)desc->head_dim_qk);
     memset(out, 0, sizeof *out);
-    out->q = tensor_address_of(&operands[CLATTN__BUFFER_Q]);
-    out->k = tensor_address_of(&operands[CLATTN__BUFFER_K]);
-    out->v = tensor_address_of(&operands[CLATTN__BUFFER_V]);
-    out->o = tensor_address_of(&operands[CLATTN__BUFFER_O]);
-    out->lse = tensor_address_of(&operands[CLATTN__BUFFER_LSE]);
-    out->bias = tensor_address_of(&operands[CLATTN__BUFFER_BIAS]);
-    out->mask = tensor_address_of(&operands[CLATTN__BUFFER_MASK]);
-    out->tiles_count = tensor_address_of(&operands[CLATTN__BUFFER_TILES_COUNT]);
-    out->tiles_index = tensor_address_of(&operands[CLATTN__BUFFER_TILES_INDEX]);
-    out->k_scale = tensor_address_of(&operands[CLATTN__BUFFER_K_SCALE]);
-    out->v_scale = tensor_address_of(&operands[CLATTN__BUFFER_V_SCALE]);
-    out->bias_head_scale = number_address_of(&operands[CLATTN__BUFFER_BIAS_HEAD_SCALE]);
-    out->alibi_slopes = number_address_of(&operands[CLATTN__BUFFER_ALIBI_SLOPES]);
-    out->sinks = number_address_of(&operands[CLATTN__BUFFER_SINKS]);
-    out->q_lens = number_address_of(&operands[CLATTN__BUFFER_Q_LENS]);
-    out->kv_lens = number_address_of(&operands[CLATTN__BUFFER_KV_LENS]);
-    out->q_offsets = number_address_of(&operands[CLATTN__BUFFER_Q_OFFSETS]);
+    out->q = clattn__tensor_address_of(&operands[CLATTN__BUFFER_Q]);
+    out->k = clattn__tensor_address_of(&operands[CLATTN__BUFFER_K]);
+    out->v = clattn__tensor_address_of(&operands[CLATTN__BUFFER_V]);
+    out->o = clattn__tensor_address_of(&operands[CLATTN__BUFFER_O]);
+    out->lse = clattn__tensor_address_of(&operands[CLATTN__BUFFER_LSE]);
+    out->bias = clattn__tensor_address_of(&operands[CLATTN__BUFFER_BIAS]);
+    out->mask = clattn__tensor_address_of(&operands[CLATTN__BUFFER_MASK]);
+    out->tiles_count = clattn__tensor_address_of(&operands[CLATTN__BUFFER_TILES_COUNT]);
+    out->tiles_index = clattn__tensor_address_of(&operands[CLATTN__BUFFER_TILES_INDEX]);
+    out->k_scale = clattn__tensor_address_of(&operands[CLATTN__BUFFER_K_SCALE]);
+    out->v_scale = clattn__tensor_address_of(&operands[CLATTN__BUFFER_V_SCALE]);
+    out->bias_head_scale = clattn__number_address_of(&operands[CLATTN__BUFFER_BIAS_HEAD_SCALE]);
+    out->alibi_slopes = clattn__number_address_of(&operands[CLATTN__BUFFER_ALIBI_SLOPES]);
+    out->sinks = clattn__number_address_of(&operands[CLATTN__BUFFER_SINKS]);
+    out->q_lens = clattn__number_address_of(&operands[CLATTN__BUFFER_Q_LENS]);
+    out->kv_lens = clattn__number_address_of(&operands[CLATTN__BUFFER_KV_LENS]);
+    out->q_offsets = clattn__number_address_of(&operands[CLATTN__BUFFER_Q_OFFSETS]);
     out->cu_seqlens_q = (cl_long)(args->cu_seqlens_q.byte_offset / 4);
     out->cu_seqlens_k = (cl_long)(args->cu_seqlens_k.byte_offset / 4);
     out->block_table = (cl_long)(args->block_table.byte_offset / 4);

@@ -1,28 +1,12 @@
 /* forward_check.c: everything that can be wrong with a call is found before anything is enqueued. */
 #include "dtype.h"
 #include "forward_call.h"
+#include "operation.h"
 
 #include <math.h>
 #include <string.h>
 
 /* ---- Tensors ---- */
-
-static clattn_status make_rows_contiguous(clattn_tensor *tensor, const char *where, const char *name,
-                                          const clattn__log *log)
-{
-    RETURN_ERROR_IF(tensor->stride[3] != 0 && tensor->stride[3] != 1, log, CLATTN_INVALID_ARGUMENT,
-                    "%s: %s.stride[3] = %lld; expected 1 (rows are contiguous), or 0 for short", where, name,
-                    (long long)tensor->stride[3]);
-    tensor->stride[3] = 1;
-    return CLATTN_SUCCESS;
-}
-
-/* A list needs no strides. */
-static void make_list_contiguous(clattn_tensor *tensor)
-{
-    tensor->stride[0] = tensor->stride[1] = tensor->stride[2] = 0;
-    tensor->stride[3] = 1;
-}
 
 /* All tensors of a call, numbered as CLATTN__BUFFER_*. user and workspace are checked on their own. */
 static void list_operands(clattn__operand operands[CLATTN__BUFFERS], const clattn_plan_desc *desc,
@@ -142,14 +126,6 @@ static clattn_status check_workspace(clattn__forward_call *call, const char *whe
 
 /* ---- Numbers ---- */
 
-static clattn_status check_length(const clattn__log *log, const char *where, const char *name, int64_t value,
-                                  int64_t most)
-{
-    RETURN_ERROR_IF(value < 0 || value > most, log, CLATTN_INVALID_ARGUMENT,
-                    "%s: %s = %lld; expected 0 to %lld", where, name, (long long)value, (long long)most);
-    return CLATTN_SUCCESS;
-}
-
 /* batch * heads * tiles * splits is a 32-bit group number inside a kernel, and so is a row of all sequences.
  */
 clattn_status clattn__check_bounds(const clattn_plan *plan, const char *where, const clattn_bounds *bounds)
@@ -157,10 +133,11 @@ clattn_status clattn__check_bounds(const clattn_plan *plan, const char *where, c
     const clattn__log *log = &plan->context->log;
     const int is_packed = (plan->desc.features & CLATTN_FEATURE_CU_SEQLENS_Q) != 0;
     const int64_t batch = bounds->batch, q_len = bounds->q_len;
-    FORWARD_IF_ERROR(check_length(log, where, "batch", batch, INT32_MAX));
-    FORWARD_IF_ERROR(check_length(log, where, "q_len", q_len, CLATTN_MAX_LENGTH));
-    FORWARD_IF_ERROR(check_length(log, where, "kv_len", bounds->kv_len, CLATTN_MAX_LENGTH));
-    FORWARD_IF_ERROR(check_length(log, where, "total_q", bounds->total_q, is_packed ? CLATTN_MAX_LENGTH : 0));
+    FORWARD_IF_ERROR(clattn__check_number(log, where, "batch", batch, 0, INT32_MAX));
+    FORWARD_IF_ERROR(clattn__check_number(log, where, "q_len", q_len, 0, CLATTN_MAX_LENGTH));
+    FORWARD_IF_ERROR(clattn__check_number(log, where, "kv_len", bounds->kv_len, 0, CLATTN_MAX_LENGTH));
+    FORWARD_IF_ERROR(
+        clattn__check_number(log, where, "total_q", bounds->total_q, 0, is_packed ? CLATTN_MAX_LENGTH : 0));
     const clattn__program *program = clattn__program_of_call(plan, q_len);
     const int is_decode = program->recipe->is_decode;
     const int64_t heads = is_decode ? plan->desc.heads_kv : plan->desc.heads_q;
@@ -195,11 +172,13 @@ static clattn_status check_storage(const clattn_plan *plan, const clattn_forward
     const clattn__log *log = &plan->context->log;
     const uint32_t features = plan->desc.features;
     const int is_paged = (features & CLATTN_FEATURE_BLOCK_TABLE) != 0;
-    FORWARD_IF_ERROR(check_length(log, where, "total_k", args->total_k,
-                                  (features & CLATTN_FEATURE_CU_SEQLENS_K) != 0 ? CLATTN_MAX_LENGTH : 0));
-    FORWARD_IF_ERROR(check_length(log, where, "num_pages", args->num_pages, is_paged ? INT32_MAX : 0));
     FORWARD_IF_ERROR(
-        check_length(log, where, "max_blocks", args->max_blocks, is_paged ? CLATTN_MAX_LENGTH : 0));
+        clattn__check_number(log, where, "total_k", args->total_k, 0,
+                             (features & CLATTN_FEATURE_CU_SEQLENS_K) != 0 ? CLATTN_MAX_LENGTH : 0));
+    FORWARD_IF_ERROR(
+        clattn__check_number(log, where, "num_pages", args->num_pages, 0, is_paged ? INT32_MAX : 0));
+    FORWARD_IF_ERROR(clattn__check_number(log, where, "max_blocks", args->max_blocks, 0,
+                                          is_paged ? CLATTN_MAX_LENGTH : 0));
     if (!is_paged)
         return CLATTN_SUCCESS;
     RETURN_ERROR_IF(args->kv_len > args->max_blocks * plan->desc.page_size, log, CLATTN_INVALID_ARGUMENT,
@@ -285,9 +264,7 @@ clattn_status clattn__check_forward(clattn__forward_call *call, clattn_plan *pla
     clattn_forward_args *args = &call->args;
     call->where = where;
     call->plan = plan;
-    RETURN_ERROR_IF(plan->desc.operation != CLATTN_OPERATION_FORWARD, log, CLATTN_INVALID_ARGUMENT,
-                    "%s: plan has operation = %d; expected CLATTN_OPERATION_FORWARD (0)", where,
-                    (int)plan->desc.operation);
+    FORWARD_IF_ERROR(clattn__check_operation(plan, CLATTN_OPERATION_FORWARD, where));
     RETURN_ERROR_IF(given == NULL, log, CLATTN_INVALID_ARGUMENT, "%s: args is NULL", where);
     FORWARD_IF_ERROR(clattn__read_struct(args, sizeof *args, given,
                                          offsetof(clattn_forward_args, softcap) + sizeof args->softcap, where,
@@ -297,15 +274,15 @@ clattn_status clattn__check_forward(clattn__forward_call *call, clattn_plan *pla
     FORWARD_IF_ERROR(check_scalars(plan, args, where));
     call->program = clattn__program_of_call(plan, args->q_len);
 
-    FORWARD_IF_ERROR(make_rows_contiguous(&args->q, where, "q", log));
-    FORWARD_IF_ERROR(make_rows_contiguous(&args->k, where, "k", log));
-    FORWARD_IF_ERROR(make_rows_contiguous(&args->v, where, "v", log));
-    FORWARD_IF_ERROR(make_rows_contiguous(&args->o, where, "o", log));
-    make_list_contiguous(&args->cu_seqlens_q);
-    make_list_contiguous(&args->cu_seqlens_k);
-    make_list_contiguous(&args->status_words);
-    make_list_contiguous(&args->workspace);
-    args->block_table.stride[3] = 1;
+    FORWARD_IF_ERROR(clattn__make_rows_contiguous(&args->q, where, "q", log));
+    FORWARD_IF_ERROR(clattn__make_rows_contiguous(&args->k, where, "k", log));
+    FORWARD_IF_ERROR(clattn__make_rows_contiguous(&args->v, where, "v", log));
+    FORWARD_IF_ERROR(clattn__make_rows_contiguous(&args->o, where, "o", log));
+    clattn__make_list(&args->cu_seqlens_q);
+    clattn__make_list(&args->cu_seqlens_k);
+    clattn__make_list(&args->status_words);
+    clattn__make_list(&args->workspace);
+    clattn__make_table(&args->block_table);
     list_operands(call->operands, &plan->desc, args);
     for (int i = 0; i < CLATTN__BUFFER_WORKSPACE; i++)
         if (i != CLATTN__BUFFER_USER)

@@ -1,4 +1,4 @@
-/* operation.h: what the calls of append, merge and convert have in common: checks of numbers and tensors, the
+/* operation.h: what calls of all operations have in common: checks of numbers and tensors, the
  * addresses that kernels are told, and the end of a call. */
 #ifndef CLATTN_OPERATION_H
 #define CLATTN_OPERATION_H
