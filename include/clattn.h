@@ -160,6 +160,24 @@ CLATTN_API clattn_status clattn_context_create(clattn_context **out, cl_context 
                                                const clattn_context_options *options);
 CLATTN_API void clattn_context_release(clattn_context *context); /* NULL: nothing happens */
 
+/* What a context has built since it was created: for reports, and to hold that nothing is built where nothing
+ * should be. */
+typedef struct clattn_builds {
+    uint32_t struct_size;
+    uint32_t reserved;
+    uint64_t compiled;     /* programs from source */
+    uint64_t loaded;       /* programs from the cache */
+    uint64_t microseconds; /* that both took, in whichever threads, failed ones included */
+} clattn_builds;
+
+#define CLATTN_BUILDS_INIT                \
+    {                                     \
+        sizeof(clattn_builds), 0, 0, 0, 0 \
+    }
+
+/* Fills *builds, whose struct_size is set. */
+CLATTN_API clattn_status clattn_context_builds(clattn_context *context, clattn_builds *builds);
+
 /* A ready-made cache in a directory (created if it is missing, one level). Entries appear by atomic
  * rename, so processes may share it. Pass the hooks in clattn_context_options.cache and close the cache
  * after the contexts that use it. Errors while loading or storing are not errors of a call: the program
@@ -584,9 +602,11 @@ typedef struct clattn_append_args {
     clattn_tensor q_lens;       /* [batch] int32 with Q_LENS: new tokens of each entry */
     clattn_tensor cu_seqlens_q; /* [batch + 1] int32 with CU_SEQLENS_Q */
     clattn_tensor block_table;  /* [batch, max_blocks] int32 with BLOCK_TABLE and without SLOT_MAPPING */
-    clattn_tensor slot_mapping; /* [batch, new_len] int32, or packed [total_new] (stride: batch, token) */
-    clattn_tensor positions;    /* likewise; NULL: from kv_lens */
-    clattn_tensor rope_cos;     /* [rope_len, rotary_dim / 2] float32 with ROPE_TABLES (stride: position) */
+    /* [batch, new_len] int32, or packed [total_new] (stride: batch, token). An int64 table on a little-endian
+     * device is an int32 table with twice the strides. */
+    clattn_tensor slot_mapping;
+    clattn_tensor positions; /* likewise; NULL: from kv_lens */
+    clattn_tensor rope_cos;  /* [rope_len, rotary_dim / 2] float32 with ROPE_TABLES (stride: position) */
     clattn_tensor rope_sin;
     clattn_tensor status_words;
     int64_t batch;

@@ -67,6 +67,7 @@ clattn_plan *plan_of(device *dev, const clattn_plan_desc *desc)
     if (plan)
         return plan;
     /* Compiling takes long: others are not kept waiting. Of two that are made at once, one is kept. */
+    const int64_t start = ggml_time_us();
     clattn_plan *made;
     if (clattn_plan_create(&made, dev->clattn, desc) != CLATTN_SUCCESS)
         return NULL;
@@ -75,6 +76,7 @@ clattn_plan *plan_of(device *dev, const clattn_plan_desc *desc)
         entry->plan = made;
         made = NULL;
         dev->plans_made++;
+        dev->plans_us += ggml_time_us() - start;
     }
     plan = entry->plan;
     ggml_critical_section_end();

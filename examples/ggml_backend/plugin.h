@@ -43,8 +43,7 @@ typedef struct device {
     size_t alignment, largest_buffer, memory;
     plan_entry *plans;
     /* For CLATTN_GGML_STATS. */
-    int64_t programs_built, build_us;
-    int64_t attention_calls, row_calls, host_us, plans_made;
+    int64_t attention_calls, row_calls, host_us, plans_made, plans_us;
 } device;
 
 /* A device that the library does not serve gives false. */

@@ -15,12 +15,15 @@ static const char *get_name(ggml_backend_t backend) { return ((stream *)backend-
 static void log_stats(const device *dev)
 {
     const int64_t calls = dev->attention_calls + dev->row_calls;
-    GGML_LOG_INFO("clattn: %s: %lld attention ops, %lld row writes, host time per op %.1f us, %lld plans, "
-                  "%lld programs "
-                  "built in %.0f ms\n",
+    clattn_builds builds = CLATTN_BUILDS_INIT;
+    clattn_context_builds(dev->clattn, &builds);
+    GGML_LOG_INFO("clattn: %s: %lld attention ops, %lld row writes, host time per op %.1f us; %lld plans, "
+                  "%llu programs "
+                  "compiled and %llu loaded in %.0f ms\n",
                   dev->name, (long long)dev->attention_calls, (long long)dev->row_calls,
-                  calls ? (double)dev->host_us / (double)calls : 0.0, (long long)dev->plans_made,
-                  (long long)dev->programs_built, (double)dev->build_us * 1e-3);
+                  calls ? (double)(dev->host_us - dev->plans_us) / (double)calls : 0.0, (long long)dev->plans_made,
+                  (unsigned long long)builds.compiled, (unsigned long long)builds.loaded,
+                  (double)builds.microseconds * 1e-3);
 }
 
 static void stream_free(ggml_backend_t backend)
