@@ -115,7 +115,7 @@ static void key_of(const clattn_plan_desc *desc, const clattn_context_options *m
 static void test_builds_refusals(void **state)
 {
     (void)state;
-    log_record log;
+    log_record log = LOG_RECORD_INIT;
     clattn_context_options options = options_with(&log);
     clattn_context *context = context_with(&options);
     clattn_builds builds = CLATTN_BUILDS_INIT;
