@@ -21,9 +21,9 @@ static void log_stats(const device *dev)
                   "%llu programs "
                   "compiled and %llu loaded in %.0f ms\n",
                   dev->name, (long long)dev->attention_calls, (long long)dev->row_calls,
-                  calls ? (double)(dev->host_us - dev->plans_us) / (double)calls : 0.0, (long long)dev->plans_made,
-                  (unsigned long long)builds.compiled, (unsigned long long)builds.loaded,
-                  (double)builds.microseconds * 1e-3);
+                  calls ? (double)(dev->host_us - dev->plans_us) / (double)calls : 0.0,
+                  (long long)dev->plans_made, (unsigned long long)builds.compiled,
+                  (unsigned long long)builds.loaded, (double)builds.microseconds * 1e-3);
 }
 
 static void stream_free(ggml_backend_t backend)

@@ -187,7 +187,6 @@ int main(int argc, char **argv)
             fail("no such scenario");
 
     llama_backend_init();
-    ggml_backend_load_all();
     ggml_backend_dev_t devices[2] = {NULL, NULL};
     if (strcmp(argv[2], "none") != 0 && (devices[0] = ggml_backend_dev_by_name(argv[2])) == NULL)
         fail("no such device");

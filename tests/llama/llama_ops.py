@@ -1,10 +1,11 @@
 """The plug-in against ggml's CPU backend, case by case: llama.cpp's test-backend-ops.
 
-    llama_ops.py --work FOLDER --cache FOLDER [--all [--journal FILE]] [--only REGEX]
+    llama_ops.py --work FOLDER --cache FOLDER attention [--part I/N] [--all [--journal FILE]] [--only REGEX]
+    llama_ops.py --work FOLDER --cache FOLDER rows
 
-FLASH_ATTN_EXT is a sample, or with --all the whole grid; SET_ROWS and CPY are run whole. Fails if a case fails, if
-fewer cases than stated here ran, if a value that the sample must have is in none of them, or if an attention is
-refused that the list OUTSIDE does not name."""
+`attention` is FLASH_ATTN_EXT: a sample, or with --all the whole grid. `rows` is all of SET_ROWS and CPY. Fails if a
+case fails, if fewer cases than stated here ran, if a value that the sample must have is in none of them, or if an
+attention is refused that the list OUTSIDE does not name."""
 
 import argparse
 import collections
@@ -19,7 +20,7 @@ from functools import cached_property
 import plugin
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "conformance"))
-from data import sample_few_programs  # noqa: E402
+from data import sample  # noqa: E402
 
 ATTENTION, ROWS, COPY = "FLASH_ATTN_EXT", "SET_ROWS", "CPY"
 
@@ -27,17 +28,18 @@ ATTENTION, ROWS, COPY = "FLASH_ATTN_EXT", "SET_ROWS", "CPY"
 CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
 OUTSIDE = (("types of K or V that clattn does not have", lambda case: not case.types <= set(CACHE_TYPES)),)
 
-SAMPLE, PROGRAMS, WORK = 600, 48, 1 << 31
-LEAST = {ATTENTION: SAMPLE, ROWS: 150, COPY: 100}
+SAMPLE, WORK = 480, 1 << 30  # cases; the most multiply-adds of one of them
+LEAST = {ROWS: 43, COPY: 3}
 SEED = 1
 
 # What the sample has, whatever is drawn.
 DIMS = ((40, 40), (64, 64), (65, 67), (72, 72), (80, 80), (96, 96), (128, 128), (192, 128), (192, 192), (256, 256),
         (320, 256), (512, 512), (576, 512))
-COVER = {"head dims": DIMS, "type of K": CACHE_TYPES, "type of V": CACHE_TYPES, "mask": (0, 1), "sinks": (0, 1),
-         "ALiBi": (False, True), "softcap": (False, True), "permuted": (False, True), "view": (0, 1),
-         "V in K": (0, 1), "group": (1, 4, 8, 12, 16, 20, 32), "batch": (1, 3), "rows": (1, 3, 32, 75),
-         "keys": (113, 512, 1024)}
+TYPES = (*((name, name) for name in CACHE_TYPES), ("q8_0", "q4_0"), ("q4_0", "f16"), ("f16", "f32"))
+COVER = {"types of K and V": TYPES, "head dims": DIMS, "mask": (0, 1), "sinks": (0, 1), "ALiBi": (False, True),
+         "softcap": (False, True), "no feature, type": ("f32", "f16", "bf16", "q8_0", "q4_0"),
+         "permuted": (False, True), "view": (0, 1), "V in K, type": ("f16", "q8_0"), "group": (1, 4, 8, 12, 16, 20, 32),
+         "batch": (1, 3), "rows": (1, 3, 32, 75), "keys": (113, 512, 1024)}
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,8 @@ class Case:
     @cached_property
     def program(self):
         """What a compiled program depends on."""
-        return (*self.dims, self.values["type_K"], self.values["type_V"], *self.features, self.number("nb") == 1)
+        kind = "lean" if not any(self.features) else "masked" if self.features[0] else "without a mask"
+        return (*self.dims, self.values["type_K"], self.values["type_V"], kind, self.number("v_is_view_of_k"))
 
     @cached_property
     def work(self):
@@ -86,11 +89,13 @@ class Case:
     def marks(self):
         group, batch = self.repeat
         mask, sinks, alibi, softcap = self.features
-        return {"head dims": self.dims, "type of K": self.values["type_K"], "type of V": self.values["type_V"],
-                "mask": mask, "sinks": sinks, "ALiBi": alibi, "softcap": softcap,
+        type_k = self.values["type_K"]
+        return {"types of K and V": (type_k, self.values["type_V"]), "head dims": self.dims, "mask": mask,
+                "sinks": sinks, "ALiBi": alibi, "softcap": softcap,
+                "no feature, type": None if any(self.features) else type_k,
                 "permuted": self.values["permute"] != "[0,1,2,3]", "view": self.number("kv_view"),
-                "V in K": self.number("v_is_view_of_k"), "group": group, "batch": batch, "rows": self.number("nb"),
-                "keys": self.number("kv")}
+                "V in K, type": type_k if self.number("v_is_view_of_k") else None, "group": group, "batch": batch,
+                "rows": self.number("nb"), "keys": self.number("kv")}
 
 
 def grid(device, op):
@@ -136,11 +141,33 @@ def run(device, op_filter, *more):
         if found:
             before, op, text, status = found.groups()
             results[Case(op, text)] = status if status == "OK" else (before.strip() + " " + status).strip()
+    stats = re.search(r"^clattn: %s: (.*)$" % plugin.DEVICE, done.stderr, re.MULTILINE)
+    print(stats.group(1) if stats else "the plug-in did nothing", flush=True)
     failed = any(status == "FAIL" or status.endswith(" FAIL") for status in results.values())
     if done.returncode != 0 and not failed:
         print(done.stdout[-2000:], done.stderr[-4000:], sep="\n")
         raise SystemExit("llama_ops: test-backend-ops ended with code %d" % done.returncode)
     return results
+
+
+def sample_of(cases):
+    """Cases of few programs that have all that COVER names: compiling takes longer than running."""
+    programs = collections.defaultdict(list)
+    for case in cases:
+        programs[case.program].append(case)
+    covers = {program: {mark for case in those for mark in case.marks.items() if mark[1] in COVER[mark[0]]}
+              for program, those in programs.items()}
+    covered, chosen = set(), []
+    while True:
+        best = max(sorted(programs), key=lambda program: (len(covers[program] - covered), len(programs[program])))
+        if covers[best] <= covered and sum(map(len, map(programs.get, chosen))) >= SAMPLE:
+            break
+        covered |= covers[best]
+        chosen.append(best)
+        covers[best] = set()
+    marks = {"program": lambda case: case.program, "view": lambda case: case.marks["view"]}
+    marks.update({name: (lambda case, name=name: case.marks[name]) for name in COVER})
+    return sample([case for program in chosen for case in programs[program]], SAMPLE, SEED, marks)
 
 
 def attention(device, args):
@@ -163,18 +190,16 @@ def attention(device, args):
     elif args.all:
         taken.sort(key=lambda case: case.program)
     else:
-        small = [case for case in taken if case.work <= WORK]
-        mixed = {case.program for case in small if len(case.types) == 2 or case.values["kv_view"] == "0"
-                 or case.dims == (65, 67)}
-        marks = {name: (lambda case, name=name: case.marks[name]) for name in COVER}
-        taken = sample_few_programs(small, SAMPLE, PROGRAMS, SEED,
-                                    {"dims": lambda program: program[:2], "types": lambda program: program[2:4],
-                                     "features": lambda program: program[4:8], "one row": lambda program: program[8]},
-                                    marks, mixed)
+        taken = sample_of([case for case in taken if case.work <= WORK])
         for name, values in COVER.items():
             absent = set(values) - {case.marks[name] for case in taken}
             if absent:
                 wrong.append("no case of %s %s" % (name, sorted(absent)))
+        if len(taken) < SAMPLE:
+            wrong.append("a sample of only %d cases, fewer than %d" % (len(taken), SAMPLE))
+    part, parts = args.part
+    mine = set(sorted({case.program for case in taken})[part - 1::parts])
+    taken = [case for case in taken if case.program in mine]
 
     known = {}
     if args.journal and os.path.exists(args.journal):
@@ -207,30 +232,37 @@ def rows_and_copies(device):
     have = {(case.values["type_src"], case.values["type_dst"]) for case in taken if case.op == ROWS}
     for missing in sorted({("f32", name) for name in CACHE_TYPES} - have):
         wrong.append("no SET_ROWS of %s into %s" % missing)
+    for op in (ROWS, COPY):
+        ran = sum(case.op == op for case in taken)
+        if ran < LEAST[op]:
+            wrong.append("only %d cases of %s were taken, fewer than %d" % (ran, op, LEAST[op]))
     return taken, wrong
+
+
+def part_of(text):
+    part, parts = map(int, text.split("/"))
+    if not 1 <= part <= parts:
+        raise ValueError
+    return part, parts
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     plugin.options(parser)
+    parser.add_argument("what", choices=("attention", "rows"))
+    parser.add_argument("--part", type=part_of, default=(1, 1), metavar="I/N", help="a share of the programs")
     parser.add_argument("--all", action="store_true", help="the whole grid of attention")
     parser.add_argument("--journal", help="file that keeps what became of each attention; those are not run again")
     parser.add_argument("--only", metavar="REGEX", help="cases of attention whose parameters match, nothing else")
     args = parser.parse_args()
     device = plugin.Plugin(args.work, args.cache)
 
-    results, wrong = attention(device, args)
-    if not args.only:
-        others, missing = rows_and_copies(device)
-        results.update(others)
-        wrong += missing
+    results, wrong = attention(device, args) if args.what == "attention" else rows_and_copies(device)
     for op in (ATTENTION, ROWS, COPY):
-        of_op = {case: status for case, status in results.items() if case.op == op}
-        right = sum(status == "OK" for status in of_op.values())
-        print("%s: %d of %d right" % (op, right, len(of_op)))
-        wrong += ["%s: %s" % (case, status) for case, status in of_op.items() if status != "OK"]
-        if not args.only and len(of_op) < LEAST[op]:
-            wrong.append("only %d cases of %s ran, fewer than %d" % (len(of_op), op, LEAST[op]))
+        statuses = [status for case, status in results.items() if case.op == op]
+        if statuses:
+            print("%s: %d of %d right" % (op, statuses.count("OK"), len(statuses)))
+    wrong += ["%s: %s" % (case, status) for case, status in results.items() if status != "OK"]
     for complaint in wrong[:40]:
         print("WRONG " + complaint)
     if len(wrong) > 40:

@@ -4,13 +4,11 @@ common with real ones is the architecture. They have no tokenizer.
 Gains are chosen so that attention decides which token comes next: scores of about 4 before softmax, and heads that
 outweigh the residual stream."""
 
-import os
-
 import gguf
 import numpy as np
 
-VOCAB, WIDTH, DIM, INNER, CONTEXT = 64, 256, 64, 256, 512
-SCORE_GAIN, VALUE_GAIN = 2.0, 1.5
+VOCAB, WIDTH, DIM, INNER, CONTEXT = 32, 256, 64, 256, 512
+SCORE_GAIN, VALUE_GAIN = 1.4, 1.0
 
 
 class Model:
@@ -46,8 +44,9 @@ class Model:
         if bias:
             self.vector(name + ".bias", WIDTH)
 
-    def embeddings(self, output=True):
-        self.out.add_tensor("token_embd.weight", self.rng.standard_normal((VOCAB, WIDTH)).astype(np.float32))
+    def embeddings(self, deviation=1.0, output=True):
+        values = deviation * self.rng.standard_normal((VOCAB, WIDTH))
+        self.out.add_tensor("token_embd.weight", values.astype(np.float32))
         if output:
             self.weight("output", VOCAB, WIDTH, 4.0)
 
@@ -74,9 +73,9 @@ class Model:
         return self.path
 
 
-def llama(path):
+def llama(path, seed=3, layers=2):
     """Groups of four query heads; rotated positions."""
-    model = Model(path, "llama", 1, layers=3, heads=8, heads_kv=2)
+    model = Model(path, "llama", seed, layers, heads=8, heads_kv=2)
     model.out.add_layer_norm_rms_eps(1e-5)
     model.out.add_rope_dimension_count(DIM)
     model.embeddings()
@@ -89,15 +88,20 @@ def llama(path):
     return model.close()
 
 
-def gemma2(path):
+def llama_quantised(path, seed=32):
+    """For quantised caches: one layer, since what is rounded differs as soon as a layer before differs a little."""
+    return llama(path, seed, layers=1)
+
+
+def gemma2(path, seed=4):
     """Every second layer sees the last 24 tokens only; scores pass through a softcap."""
-    model = Model(path, "gemma2", 2, layers=4, heads=4, heads_kv=2)
+    model = Model(path, "gemma2", seed, layers=4, heads=4, heads_kv=2)
     model.out.add_layer_norm_rms_eps(1e-5)
     model.out.add_rope_dimension_count(DIM)
     model.out.add_sliding_window(24)
     model.out.add_attn_logit_softcapping(6.0)
-    model.out.add_final_logit_softcapping(30.0)
-    model.embeddings(output=False)
+    model.out.add_final_logit_softcapping(2.0)
+    model.embeddings(0.02, output=False)  # small: they are the output too, and a token would be followed by itself
     for i in range(model.layers):
         for name in ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm"):
             model.norm("blk.%d.%s" % (i, name))
@@ -107,9 +111,9 @@ def gemma2(path):
     return model.close()
 
 
-def bloom(path):
+def bloom(path, seed=6):
     """ALiBi instead of positions; as many KV heads as query heads."""
-    model = Model(path, "bloom", 3, layers=2, heads=4, heads_kv=4)
+    model = Model(path, "bloom", seed, layers=2, heads=4, heads_kv=4)
     model.out.add_layer_norm_eps(1e-5)
     model.embeddings()
     model.norm("token_embd_norm", bias=True)
@@ -130,10 +134,10 @@ def bloom(path):
     return model.close()
 
 
-def gpt_oss(path):
+def gpt_oss(path, seed=27):
     """Sinks; every second layer sees the last 24 tokens only; all experts of a layer are used."""
     experts = 2
-    model = Model(path, "gpt-oss", 4, layers=2, heads=8, heads_kv=2)
+    model = Model(path, "gpt-oss", seed, layers=2, heads=8, heads_kv=2)
     model.out.add_layer_norm_rms_eps(1e-5)
     model.out.add_rope_dimension_count(DIM)
     model.out.add_sliding_window(24)
@@ -155,10 +159,4 @@ def gpt_oss(path):
     return model.close()
 
 
-MODELS = {"llama": llama, "gemma2": gemma2, "bloom": bloom, "gpt-oss": gpt_oss}
-
-
-def make(folder):
-    """The paths of all models, by name."""
-    os.makedirs(folder, exist_ok=True)
-    return {name: write(os.path.join(folder, name + ".gguf")) for name, write in MODELS.items()}
+MODELS = {"llama": llama, "llama-quantised": llama_quantised, "gemma2": gemma2, "bloom": bloom, "gpt-oss": gpt_oss}
