@@ -31,6 +31,7 @@ RUNS = {
                 ("shift", "f16", "f16"), ("plain", "q8_0", "q8_0")),
 }
 ABOVE = 3.0  # smallest margin over largest difference
+VARIED = 5  # different tokens in a run: a model that repeats itself shows little
 
 
 def decode(device, path, run, loaded):
@@ -58,6 +59,8 @@ def compare(device, path, run):
     wrong = []
     if found != tokens:
         wrong.append("tokens differ")
+    if len({token for _, token in tokens}) < VARIED:
+        wrong.append("fewer than %d different tokens" % VARIED)
     if margin < ABOVE * difference:
         wrong.append("a margin of %.2e is not well above a difference of %.2e" % (margin, difference))
     if "no-flash" in run:
