@@ -383,7 +383,8 @@ CLATTN_API clattn_status clattn_plan_source(const clattn_plan *plan, const char 
  * blocks, strides of k and v count blocks.
  *
  * Strides that are not named are unused.
- * BHSD, BSHD or interleaved QKV are strides, not modes. byte_offset is a multiple of the element size.
+ * BHSD, BSHD or interleaved QKV are strides, not modes. byte_offset is a multiple of the element size, for types
+ * of blocks of the largest power of two that divides a block's (2; Q4_1: 4, Q5_1: 8).
  * Rows whose offset and strides are multiples of four elements are read fastest. */
 typedef struct clattn_tensor {
     int32_t mem_kind;
@@ -579,7 +580,7 @@ CLATTN_API clattn_status clattn_record_forward(clattn_plan *plan, void *command_
  *   rounded. A row of zeros has scale 0.
  * - Types of blocks: as ggml's reference quantisers (round half away from zero in Q8_0; the others
  *   truncate x / d + 8.5 and the like). IQ4_NL: the number of largest magnitude is given the entry -127, the
- *   others the entries nearest to them, then d is the one with the least squared error for these.
+ *   others the entries nearest to them, then d is the one with the least squared error, weighted by x^2.
  * A scale whose inverse is beyond float32's range counts as 0.
  * NaN and inf in types of blocks and I8 give values of that block or row without meaning. */
 typedef struct clattn_append_args {

@@ -13,9 +13,6 @@ static int32_t piece_of(int64_t width, int64_t block)
     return 0;
 }
 
-/* The axis, 2 or 3, that counts batch entries where the other has one; 0: both are longer than that. */
-static int batch_axis(const struct ggml_tensor *t) { return t->ne[3] == 1 ? 2 : t->ne[2] == 1 ? 3 : 0; }
-
 static clattn_plan_desc rows_desc(const struct ggml_tensor *from, const struct ggml_tensor *to)
 {
     const int32_t piece = piece_of(to->ne[0], ggml_blck_size(to->type));
@@ -28,11 +25,12 @@ static clattn_plan_desc rows_desc(const struct ggml_tensor *from, const struct g
     return desc;
 }
 
-/* [pieces of a row, rows, batch] */
-static clattn_tensor rows_tensor(const struct ggml_tensor *t, int32_t piece)
+/* [axis 2, pieces of a row, rows], at one place of axis 3 */
+static clattn_tensor rows_tensor(const struct ggml_tensor *t, int32_t piece, int64_t place)
 {
     clattn_tensor tensor = memory_of(t);
-    tensor.stride[0] = tensor_stride(t, batch_axis(t));
+    tensor.byte_offset += (uint64_t)place * t->nb[3];
+    tensor.stride[0] = tensor_stride(t, 2);
     tensor.stride[1] = piece / ggml_blck_size(t->type);
     tensor.stride[2] = tensor_stride(t, 1);
     tensor.stride[3] = 1;
@@ -57,8 +55,6 @@ static const char *rows_fault(const struct ggml_tensor *from, const struct ggml_
         return "a row length that does not divide into heads";
     if (to->ne[0] / piece_of(to->ne[0], ggml_blck_size(to->type)) > 4096)
         return "a row length that divides into very many heads";
-    if (batch_axis(from) == 0 || batch_axis(to) == 0)
-        return "rows along all four axes";
     return NULL;
 }
 
@@ -84,8 +80,6 @@ const char *set_rows_fault(device *dev, const struct ggml_tensor *op)
         return "places that are not contiguous";
     if (op->ne[1] > CLATTN_MAX_LENGTH)
         return "more rows than the library counts";
-    if (batch_axis(from) != batch_axis(op))
-        return "batches that lie along different axes";
     if ((places->ne[1] != 1 && places->ne[1] != from->ne[2]) ||
         (places->ne[2] != 1 && places->ne[2] != from->ne[3]))
         return "places repeated over groups of the batch";
@@ -100,19 +94,24 @@ clattn_status set_rows_run(stream *s, const struct ggml_tensor *op)
     clattn_plan *plan = plan_of(s->dev, &desc);
     if (!plan)
         return CLATTN_COMPILE_FAILED;
-    const int axis = batch_axis(op);
     /* The library reads int32: of an int64, the lower half (devices are little-endian). */
     const int64_t halves = places->type == GGML_TYPE_I64 ? 2 : 1;
     clattn_append_args args = CLATTN_APPEND_ARGS_INIT;
-    args.k_new = rows_tensor(from, desc.head_dim_qk);
-    args.k = rows_tensor(op, desc.head_dim_qk);
-    args.slot_mapping = memory_of(places);
-    args.slot_mapping.stride[0] = places->ne[axis - 1] == 1 ? 0 : tensor_stride(places, axis - 1) * halves;
-    args.slot_mapping.stride[1] = halves;
-    args.batch = from->ne[axis];
+    args.batch = from->ne[2];
     args.new_len = from->ne[1];
     args.kv_len = op->ne[1];
-    return clattn_enqueue_kv_append(plan, s->queue, &args, 0, NULL, NULL);
+    for (int64_t i = 0; i < op->ne[3]; i++) {
+        args.k_new = rows_tensor(from, desc.head_dim_qk, i);
+        args.k = rows_tensor(op, desc.head_dim_qk, i);
+        args.slot_mapping = memory_of(places);
+        args.slot_mapping.byte_offset += places->ne[2] == 1 ? 0 : (uint64_t)i * places->nb[2];
+        args.slot_mapping.stride[0] = places->ne[1] == 1 ? 0 : tensor_stride(places, 1) * halves;
+        args.slot_mapping.stride[1] = halves;
+        const clattn_status status = clattn_enqueue_kv_append(plan, s->queue, &args, 0, NULL, NULL);
+        if (status != CLATTN_SUCCESS)
+            return status;
+    }
+    return CLATTN_SUCCESS;
 }
 
 /* ---- CPY: op is a view of src[1], the place that src[0] is copied to ---- */
@@ -132,6 +131,10 @@ const char *copy_fault(device *dev, const struct ggml_tensor *op)
     const char *fault = rows_fault(from, op);
     if (fault)
         return fault;
+    /* Halfway between two codes, where numbers of 16 bits often are, ggml's CPU backend rounds to even, its
+     * reference, and the library, away from zero. */
+    if (ggml_is_quantized(op->type) && from->type != GGML_TYPE_F32)
+        return "numbers of 16 bits to a quantised type";
     if (op->ne[1] > CLATTN_MAX_LENGTH)
         return "more rows than the library counts";
     const clattn_plan_desc desc = copy_desc(op);
@@ -145,9 +148,14 @@ clattn_status copy_run(stream *s, const struct ggml_tensor *op)
     if (!plan)
         return CLATTN_COMPILE_FAILED;
     clattn_convert_args args = CLATTN_CONVERT_ARGS_INIT;
-    args.from = rows_tensor(op->src[0], desc.head_dim_qk);
-    args.to = rows_tensor(op, desc.head_dim_qk);
-    args.batch = op->ne[batch_axis(op)];
+    args.batch = op->ne[2];
     args.len = op->ne[1];
-    return clattn_enqueue_convert(plan, s->queue, &args, 0, NULL, NULL);
+    for (int64_t i = 0; i < op->ne[3]; i++) {
+        args.from = rows_tensor(op->src[0], desc.head_dim_qk, i);
+        args.to = rows_tensor(op, desc.head_dim_qk, i);
+        const clattn_status status = clattn_enqueue_convert(plan, s->queue, &args, 0, NULL, NULL);
+        if (status != CLATTN_SUCCESS)
+            return status;
+    }
+    return CLATTN_SUCCESS;
 }
