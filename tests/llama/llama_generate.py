@@ -1,6 +1,6 @@
 """Whole models in stock llama.cpp, with their attention in the plug-in and without: the same tokens?
 
-    llama_generate.py --work FOLDER --cache FOLDER MODEL
+    llama_generate.py --work FOLDER --cache FOLDER MODEL [--memory device]
 
 MODEL is one of models.py. Each run of RUNS decodes greedily twice, once on ggml's CPU backend alone. Fails if a token
 differs, if the smallest margin of a choice is not well above the largest difference of logits (the tokens would say
@@ -75,13 +75,17 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     plugin.options(parser)
     parser.add_argument("model", choices=sorted(RUNS))
+    parser.add_argument("--memory", choices=("shared", "device"), default="shared",
+                        help="device: as if the device had memory of its own")
     args = parser.parse_args()
-    device = plugin.Plugin(args.work, args.cache)
+    device = plugin.Plugin(args.work, args.cache, args.memory)
     folder = os.path.join(args.work, "models")
     os.makedirs(folder, exist_ok=True)
     path = models.MODELS[args.model](os.path.join(folder, args.model + ".gguf"))
     wrong = []
     for run in RUNS[args.model]:
+        if args.memory == "device" and run[0] == "shift":
+            continue  # rotates the cache where it lies, which only the CPU backend does
         wrong += compare(device, path, run)
     for complaint in wrong:
         print("WRONG " + complaint)
