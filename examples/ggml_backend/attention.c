@@ -166,7 +166,7 @@ clattn_status attention_run(stream *s, const struct ggml_tensor *op)
     const struct ggml_tensor *q = op->src[0], *k = op->src[1], *mask = op->src[3], *sinks = op->src[4];
     const parameters p = parameters_of(op);
     const clattn_plan_desc desc = desc_of(op);
-    clattn_plan *plan = plan_of(s->dev, &desc);
+    clattn_plan *plan = plan_of(s, &desc);
     if (!plan)
         return CLATTN_COMPILE_FAILED;
 

@@ -56,9 +56,9 @@ const char *plan_fault(device *dev, const clattn_plan_desc *desc)
     return entry->why[0] ? entry->why : NULL;
 }
 
-clattn_plan *plan_of(device *dev, const clattn_plan_desc *desc)
+clattn_plan *plan_of(stream *s, const clattn_plan_desc *desc)
 {
-    plan_entry *entry = find_or_add(dev, desc);
+    plan_entry *entry = find_or_add(s->dev, desc);
     if (!entry)
         return NULL;
     ggml_critical_section_start();
@@ -69,17 +69,17 @@ clattn_plan *plan_of(device *dev, const clattn_plan_desc *desc)
     /* Compiling takes long: others are not kept waiting. Of two that are made at once, one is kept. */
     const int64_t start = ggml_time_us();
     clattn_plan *made;
-    if (clattn_plan_create(&made, dev->clattn, desc) != CLATTN_SUCCESS)
+    if (clattn_plan_create(&made, s->dev->clattn, desc) != CLATTN_SUCCESS)
         return NULL;
     ggml_critical_section_start();
     if (!entry->plan) {
         entry->plan = made;
         made = NULL;
-        dev->plans_made++;
-        dev->plans_us += ggml_time_us() - start;
     }
     plan = entry->plan;
     ggml_critical_section_end();
+    s->plans_made++;
+    s->plans_us += ggml_time_us() - start;
     clattn_plan_release(made);
     return plan;
 }

@@ -42,9 +42,18 @@ typedef struct device {
     bool is_gpu;
     size_t alignment, largest_buffer, memory;
     plan_entry *plans;
+} device;
+
+/* What ggml calls a backend: one user's queue of operations. */
+typedef struct stream {
+    device *dev;
+    cl_command_queue queue;
+    cl_mem workspace;
+    size_t workspace_bytes;
+    cl_event uploaded; /* of the last transfer from memory that ggml may reuse once the graph is under way */
     /* For CLATTN_GGML_STATS. */
     int64_t attention_calls, row_calls, host_us, plans_made, plans_us;
-} device;
+} stream;
 
 /* A device that the library does not serve gives false. */
 bool device_open(device *out, int number, cl_device_id id, const clattn_cache_hooks *cache);
@@ -74,7 +83,7 @@ int64_t tensor_stride(const struct ggml_tensor *tensor, int axis); /* in element
 const char *plan_fault(device *dev, const clattn_plan_desc *desc);
 
 /* The plan, made at its first use; NULL: it could not be made, which has been logged. */
-clattn_plan *plan_of(device *dev, const clattn_plan_desc *desc);
+clattn_plan *plan_of(stream *s, const clattn_plan_desc *desc);
 
 /* [heads] float32 on the device, of ALiBi with this largest bias; made once. handle NULL: out of memory. */
 clattn_tensor plan_alibi_slopes(device *dev, int32_t heads, float max_bias);
@@ -88,14 +97,6 @@ const char *copy_fault(device *dev, const struct ggml_tensor *op);
 
 /* Operations that only say how memory is looked at. */
 bool is_view(enum ggml_op op);
-
-typedef struct stream {
-    device *dev;
-    cl_command_queue queue;
-    cl_mem workspace;
-    size_t workspace_bytes;
-    cl_event uploaded; /* of the last transfer from memory that ggml may reuse once the graph is under way */
-} stream;
 
 ggml_backend_t stream_create(device *dev);
 

@@ -91,7 +91,7 @@ clattn_status set_rows_run(stream *s, const struct ggml_tensor *op)
 {
     const struct ggml_tensor *from = op->src[0], *places = op->src[1];
     const clattn_plan_desc desc = set_rows_desc(op);
-    clattn_plan *plan = plan_of(s->dev, &desc);
+    clattn_plan *plan = plan_of(s, &desc);
     if (!plan)
         return CLATTN_COMPILE_FAILED;
     /* The library reads int32: of an int64, the lower half (devices are little-endian). */
@@ -144,7 +144,7 @@ const char *copy_fault(device *dev, const struct ggml_tensor *op)
 clattn_status copy_run(stream *s, const struct ggml_tensor *op)
 {
     const clattn_plan_desc desc = copy_desc(op);
-    clattn_plan *plan = plan_of(s->dev, &desc);
+    clattn_plan *plan = plan_of(s, &desc);
     if (!plan)
         return CLATTN_COMPILE_FAILED;
     clattn_convert_args args = CLATTN_CONVERT_ARGS_INIT;

@@ -12,18 +12,19 @@ static bool check(cl_int status, const char *function)
 
 static const char *get_name(ggml_backend_t backend) { return ((stream *)backend->context)->dev->name; }
 
-static void log_stats(const device *dev)
+/* Calls are this stream's, programs the device's. */
+static void log_stats(const stream *s)
 {
-    const int64_t calls = dev->attention_calls + dev->row_calls;
+    const int64_t calls = s->attention_calls + s->row_calls;
     clattn_builds builds = CLATTN_BUILDS_INIT;
-    clattn_context_builds(dev->clattn, &builds);
+    clattn_context_builds(s->dev->clattn, &builds);
     GGML_LOG_INFO("clattn: %s: %lld attention ops, %lld row writes, host time per op %.1f us; %lld plans, "
                   "%llu programs "
                   "compiled and %llu loaded in %.0f ms\n",
-                  dev->name, (long long)dev->attention_calls, (long long)dev->row_calls,
-                  calls ? (double)(dev->host_us - dev->plans_us) / (double)calls : 0.0,
-                  (long long)dev->plans_made, (unsigned long long)builds.compiled,
-                  (unsigned long long)builds.loaded, (double)builds.microseconds * 1e-3);
+                  s->dev->name, (long long)s->attention_calls, (long long)s->row_calls,
+                  calls ? (double)(s->host_us - s->plans_us) / (double)calls : 0.0, (long long)s->plans_made,
+                  (unsigned long long)builds.compiled, (unsigned long long)builds.loaded,
+                  (double)builds.microseconds * 1e-3);
 }
 
 static void stream_free(ggml_backend_t backend)
@@ -31,7 +32,7 @@ static void stream_free(ggml_backend_t backend)
     stream *s = backend->context;
     clFinish(s->queue);
     if (is_asked_for("CLATTN_GGML_STATS"))
-        log_stats(s->dev);
+        log_stats(s);
     if (s->uploaded)
         clReleaseEvent(s->uploaded);
     if (s->workspace)
@@ -98,20 +99,20 @@ static clattn_status run(stream *s, const struct ggml_tensor *op)
     switch (op->op) {
     case GGML_OP_FLASH_ATTN_EXT:
         status = attention_run(s, op);
-        s->dev->attention_calls++;
+        s->attention_calls++;
         break;
     case GGML_OP_SET_ROWS:
         status = set_rows_run(s, op);
-        s->dev->row_calls++;
+        s->row_calls++;
         break;
     case GGML_OP_CPY:
         status = copy_run(s, op);
-        s->dev->row_calls++;
+        s->row_calls++;
         break;
     default:
         break;
     }
-    s->dev->host_us += ggml_time_us() - start;
+    s->host_us += ggml_time_us() - start;
     return status;
 }
 
