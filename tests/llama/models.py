@@ -88,20 +88,20 @@ def llama(path, seed=3, layers=2):
     return model.close()
 
 
-def llama_quantised(path, seed=32):
+def llama_quantised(path, seed=8):
     """For quantised caches: one layer, since what is rounded differs as soon as a layer before differs a little."""
     return llama(path, seed, layers=1)
 
 
-def gemma2(path, seed=4):
+def gemma2(path, seed=176):
     """Every second layer sees the last 24 tokens only; scores pass through a softcap."""
-    model = Model(path, "gemma2", seed, layers=4, heads=4, heads_kv=2)
+    model = Model(path, "gemma2", seed, layers=2, heads=4, heads_kv=2)
     model.out.add_layer_norm_rms_eps(1e-5)
     model.out.add_rope_dimension_count(DIM)
     model.out.add_sliding_window(24)
     model.out.add_attn_logit_softcapping(6.0)
     model.out.add_final_logit_softcapping(2.0)
-    model.embeddings(0.02, output=False)  # small: they are the output too, and a token would be followed by itself
+    model.embeddings(0.006, output=False)  # small: they are the output too, and a token would be followed by itself
     for i in range(model.layers):
         for name in ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm"):
             model.norm("blk.%d.%s" % (i, name))
@@ -111,7 +111,7 @@ def gemma2(path, seed=4):
     return model.close()
 
 
-def bloom(path, seed=6):
+def bloom(path, seed=8):
     """ALiBi instead of positions; as many KV heads as query heads."""
     model = Model(path, "bloom", seed, layers=2, heads=4, heads_kv=4)
     model.out.add_layer_norm_eps(1e-5)

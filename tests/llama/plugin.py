@@ -8,12 +8,13 @@ DEVICE = "CLATTN0"
 
 
 class Plugin:
-    """The folder that llama_build.py made. `cache` keeps compiled programs."""
+    """The folder that llama_build.py made. `cache` keeps compiled programs. `memory` is "shared" with the host where
+    the device can, or the device's own."""
 
-    def __init__(self, work, cache):
+    def __init__(self, work, cache, memory="shared"):
         self.bin = os.path.join(work, "stock", "bin")
         self.library = os.path.join(work, "plugin", "libggml-clattn.so")
-        self.cache = cache
+        self.cache, self.memory = cache, memory
         absent = [path for path in (self.library, self.program("test-backend-ops"), self.program("greedy"))
                   if not os.path.exists(path)]
         if absent:
@@ -28,7 +29,8 @@ class Plugin:
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("GGML_", "CLATTN_GGML"))}
         if loaded:
             environment.update(GGML_BACKEND_PATH=self.library, CLATTN_GGML_CACHE=self.cache,
-                               CLATTN_GGML_EXPLAIN="1", CLATTN_GGML_STATS="1")
+                               CLATTN_GGML_EXPLAIN="1", CLATTN_GGML_STATS="1",
+                               CLATTN_GGML_MEMORY=self.memory)
         return subprocess.run([self.program(name), *arguments], env=environment, capture_output=True, text=True,
                               errors="replace", check=False)
 
