@@ -17,7 +17,6 @@ import subprocess
 import sys
 import tarfile
 import time
-import urllib.error
 import urllib.parse
 import urllib.request
 
@@ -46,7 +45,7 @@ def pip_setting(name):
 
 
 def read(url, context, accept="*/*"):
-    """The final address and the bytes there."""
+    """The final address, the type and the bytes of what is there."""
     request = urllib.request.Request(url, headers={"Accept": accept})
     try:
         with urllib.request.urlopen(request, timeout=60, context=context) as answer:

@@ -158,31 +158,65 @@ def sample_of(cases):
     covers = {program: {mark for case in those for mark in case.marks.items() if mark[1] in COVER[mark[0]]}
               for program, those in programs.items()}
     covered, chosen = set(), []
-    while True:
-        best = max(sorted(programs), key=lambda program: (len(covers[program] - covered), len(programs[program])))
-        if covers[best] <= covered and sum(map(len, map(programs.get, chosen))) >= SAMPLE:
+    while len(chosen) < len(programs):
+        best = max(sorted(programs.keys() - chosen),
+                   key=lambda program: (len(covers[program] - covered), len(programs[program])))
+        if covers[best] <= covered and sum(len(programs[program]) for program in chosen) >= SAMPLE:
             break
         covered |= covers[best]
         chosen.append(best)
-        covers[best] = set()
     marks = {"program": lambda case: case.program, "view": lambda case: case.marks["view"]}
     marks.update({name: (lambda case, name=name: case.marks[name]) for name in COVER})
     return sample([case for program in chosen for case in programs[program]], SAMPLE, SEED, marks)
 
 
-def attention(device, args):
-    """Runs cases of attention. Returns what became of them, and complaints."""
-    cases, refused = grid(device, ATTENTION)
-    wrong = []
-    counts = collections.Counter()
+def check_refused(refused):
+    """Prints the refused cases by reason; complaints."""
+    counts, wrong = collections.Counter(), []
     for case, reason in refused.items():
         names = [name for name, applies in OUTSIDE if applies(case)]
         counts[(names or ["MUST NOT BE REFUSED"])[0], reason] += 1
         if not names:
             wrong.append("refused: %s: %s" % (case, reason))
-    print("%s: %d of %d cases taken" % (ATTENTION, len(cases) - len(refused), len(cases)))
     for (name, reason), count in counts.most_common():
         print("    %5d refused, %s: %s" % (count, name, reason))
+    return wrong
+
+
+def check_sample(cases):
+    wrong = []
+    for name, values in COVER.items():
+        absent = set(values) - {case.marks[name] for case in cases}
+        if absent:
+            wrong.append("no case of %s %s" % (name, sorted(absent)))
+    if len(cases) < SAMPLE:
+        wrong.append("a sample of only %d cases, fewer than %d" % (len(cases), SAMPLE))
+    return wrong
+
+
+class Journal:
+    """What became of cases, kept in a file as soon as it is known; without a name, in memory alone."""
+
+    def __init__(self, name):
+        self.name, self.results = name, {}
+        if name and os.path.exists(name):
+            with open(name, encoding="utf-8") as file:
+                for line in file:
+                    text, status = line.rstrip("\n").split("\t")
+                    self.results[Case(ATTENTION, text)] = status
+
+    def add(self, results):
+        self.results.update(results)
+        if self.name:
+            with open(self.name, "a", encoding="utf-8") as file:
+                file.writelines("%s\t%s\n" % (case.text, status) for case, status in results.items())
+
+
+def attention(device, args):
+    """Runs cases of attention. What became of them, and complaints."""
+    cases, refused = grid(device, ATTENTION)
+    print("%s: %d of %d cases taken" % (ATTENTION, len(cases) - len(refused), len(cases)))
+    wrong = check_refused(refused)
 
     taken = [case for case in cases if case not in refused]
     if args.only:
@@ -191,34 +225,20 @@ def attention(device, args):
         taken.sort(key=lambda case: case.program)
     else:
         taken = sample_of([case for case in taken if case.work <= WORK])
-        for name, values in COVER.items():
-            absent = set(values) - {case.marks[name] for case in taken}
-            if absent:
-                wrong.append("no case of %s %s" % (name, sorted(absent)))
-        if len(taken) < SAMPLE:
-            wrong.append("a sample of only %d cases, fewer than %d" % (len(taken), SAMPLE))
+        wrong += check_sample(taken)
     part, parts = args.part
     mine = set(sorted({case.program for case in taken})[part - 1::parts])
     taken = [case for case in taken if case.program in mine]
 
-    known = {}
-    if args.journal and os.path.exists(args.journal):
-        with open(args.journal, encoding="utf-8") as file:
-            for line in file:
-                text, status = line.rstrip("\n").split("\t")
-                known[Case(ATTENTION, text)] = status
-    results = {case: known[case] for case in taken if case in known}
-    waiting = [case for case in taken if case not in known]
-    for part in chunks(waiting, 50 if args.journal else len(waiting)):
+    journal = Journal(args.journal)
+    waiting = [case for case in taken if case not in journal.results]
+    for chunk in chunks(waiting, 50 if args.journal else len(waiting)):
         start = time.time()
-        ran = run(device, ",".join(map(str, part)), "-p", "^hsk=")
-        results.update({case: ran[case] for case in part if case in ran})
+        journal.add(run(device, ",".join(map(str, chunk)), "-p", "^hsk="))
         if args.journal:
-            with open(args.journal, "a", encoding="utf-8") as file:
-                file.writelines("%s\t%s\n" % (case.text, ran[case]) for case in part if case in ran)
-            print("%d of %d, %.0f s" % (len(results), len(taken), time.time() - start), flush=True)
-    wrong += ["not run: %s" % case for case in taken if case not in results]
-    return results, wrong
+            print("%d of %d, %.0f s" % (len(journal.results), len(taken), time.time() - start), flush=True)
+    wrong += ["not run: %s" % case for case in taken if case not in journal.results]
+    return {case: journal.results[case] for case in taken if case in journal.results}, wrong
 
 
 def rows_and_copies(device):
