@@ -45,6 +45,18 @@ static int is_cpu(const clattn__device *device, const char **why)
     return (device->type & CL_DEVICE_TYPE_CPU) != 0;
 }
 
+static int is_sm_80(const clattn__device *device, const char **why)
+{
+    *why = "the device is not NVIDIA's of compute capability 8.0 or above";
+    return device->compute_capability >= 80;
+}
+
+static int is_sm_90(const clattn__device *device, const char **why)
+{
+    *why = "the device is not NVIDIA's of compute capability 9.0";
+    return device->compute_capability == 90;
+}
+
 static int is_any(const clattn__device *device, const char **why)
 {
     (void)device;
@@ -52,36 +64,49 @@ static int is_any(const clattn__device *device, const char **why)
     return 1;
 }
 
+static int takes_nothing(const clattn_plan_desc *desc, const char **why)
+{
+    (void)desc;
+    *why = "this version has no kernels for it";
+    return 0;
+}
+
 /* What all forward programs have. */
-#define FORWARD(tile, is_decode, any, aligned, combine, ...)                                            \
+#define FORWARD_ROWS(tile, is_decode, any, aligned, combine, row_bytes, ...)                            \
     {                                                                                                   \
         tile, is_decode, {any, aligned, "classify_tiles", combine, "check_sequences"}, CLATTN__BUFFERS, \
-            sizeof(attention_args),                                                                     \
+            sizeof(attention_args), row_bytes,                                                          \
         {                                                                                               \
             FORWARD_PIECES, __VA_ARGS__                                                                 \
         }                                                                                               \
     }
-#define NO_PROGRAM               \
-    {                            \
-        NULL, 0, {NULL}, 0, 0,   \
-        {                        \
-            {                    \
-                NULL, NULL, NULL \
-            }                    \
-        }                        \
+#define FORWARD(tile, is_decode, any, aligned, combine, ...) \
+    FORWARD_ROWS(tile, is_decode, any, aligned, combine, 0, __VA_ARGS__)
+#define NO_PROGRAM                \
+    {                             \
+        NULL, 0, {NULL}, 0, 0, 0, \
+        {                         \
+            {                     \
+                NULL, NULL, NULL  \
+            }                     \
+        }                         \
     }
 
 static const clattn__path table[] = {
     {CLATTN_PATH_CPU,
      "cpu",
      is_cpu,
+     NULL,
      {FORWARD(clattn__tile_cpu, 0, "forward", NULL, NULL, PIECE(cpu_vectors), PIECE(cpu)),
       FORWARD(clattn__tile_cpu_decode, 1, "decode", NULL, "combine", PIECE(cpu_vectors), PIECE(cpu_decode),
               PIECE(parts), PIECE(combine)),
       NO_PROGRAM}},
+    {CLATTN_PATH_NVIDIA_WGMMA, "nvidia_wgmma", is_sm_90, takes_nothing, {NO_PROGRAM, NO_PROGRAM, NO_PROGRAM}},
+    {CLATTN_PATH_NVIDIA_MMA, "nvidia_mma", is_sm_80, takes_nothing, {NO_PROGRAM, NO_PROGRAM, NO_PROGRAM}},
     {CLATTN_PATH_PORTABLE,
      "portable",
      is_any,
+     NULL,
      {FORWARD(clattn__tile_portable, 0, "forward_any", "forward_aligned", NULL, PIECE(lazy), PIECE(portable)),
       FORWARD(clattn__tile_portable_decode, 1, "forward_any", "forward_aligned", "combine", PIECE(lazy),
               PIECE(portable), PIECE(parts), PIECE(combine)),
@@ -98,13 +123,13 @@ const clattn__path *clattn__path_at(int index)
 #define ADDRESS_PIECES PIECE(convert), PIECE(cache_types), PIECE(bounds), PIECE(address)
 #define ROW_PIECES ADDRESS_PIECES, PIECE(encode), PIECE(rows)
 
-#define OPERATION(name, kernels, num_buffers, args, ...)                                           \
-    {                                                                                              \
-        CLATTN_PATH_PORTABLE, name, is_any,                                                        \
-        {                                                                                          \
-            {clattn__tile_flat, 0, kernels, num_buffers, sizeof(args), {__VA_ARGS__}}, NO_PROGRAM, \
-                NO_PROGRAM                                                                         \
-        }                                                                                          \
+#define OPERATION(name, kernels, num_buffers, args, ...)                                              \
+    {                                                                                                 \
+        CLATTN_PATH_PORTABLE, name, is_any, NULL,                                                     \
+        {                                                                                             \
+            {clattn__tile_flat, 0, kernels, num_buffers, sizeof(args), 0, {__VA_ARGS__}}, NO_PROGRAM, \
+                NO_PROGRAM                                                                            \
+        }                                                                                             \
     }
 #define KERNELS(...) \
     {                \

@@ -309,13 +309,15 @@ def cases_of_library(clattn, layer, targets, paths, head_dims, dtypes, scores, s
 
     def program(target, path, head_dim, dtype, kind, arguments, local_bytes):
         family = TARGETS[target][0]
-        key = (path, head_dim, dtype, kind, local_bytes, family)
+        key = (path, head_dim, dtype, kind, local_bytes, target if family == "nvidia" else family)
         if key not in programs:
             command = [clattn, "source", "--path", path, "--dtype", dtype, "--head-dim", str(head_dim),
                        "--local-memory", str(local_bytes), *arguments]
             env = dict(os.environ, CLATTN_ISA_VENDOR=FAMILIES[family][3])
             if layer:
                 env["OPENCL_LAYERS"] = layer
+            if family == "nvidia":
+                env["CLATTN_ISA_CAPABILITY"] = target[len("sm_"):]
             programs[key] = Program(key[:4], command, env)
         return programs[key]
 

@@ -103,8 +103,8 @@ static const refusal refusals[] = {
     {FIELD(features), INT32_MIN, "features = 0x80000000|not offered", CLATTN_UNSUPPORTED},
     {FIELD(position_mode), 3, "position_mode = 3|expected 0 to 2", 0},
     {FIELD(position_mode), -1, "position_mode = -1|expected 0 to 2", 0},
-    {FIELD(path), 3, "path = 3|expected 0 to 2", 0},
-    {FIELD(path), -1, "path = -1|expected 0 to 2", 0},
+    {FIELD(path), 5, "path = 5|expected 0 to 4", 0},
+    {FIELD(path), -1, "path = -1|expected 0 to 4", 0},
 };
 
 static void test_each_field(void **state)
@@ -172,6 +172,53 @@ static void test_path_that_does_not_apply(void **state)
                    "clattn_plan_create|path cpu does not apply|the device is no CPU");
     assert_null(plan);
     clattn_context_release(gpu);
+}
+
+/* ---- NVIDIA ---- */
+
+static clattn_context *nvidia_context(const char *capability, log_record *log)
+{
+    const clattn_context_options options = options_with(log);
+    assert_true(clattn_fakedev_set("CLATTN_FAKE_TYPE", "gpu"));
+    assert_true(clattn_fakedev_set("CLATTN_FAKE_VENDOR", "NVIDIA Corporation"));
+    assert_true(clattn_fakedev_set("CLATTN_FAKE_LOCAL_MEM", "49152"));
+    assert_true(clattn_fakedev_set("CLATTN_FAKE_WORK_GROUP", "1024"));
+    assert_true(clattn_fakedev_set("CLATTN_FAKE_COMPUTE_CAPABILITY", capability));
+    clattn_context *nvidia = context_with(&options);
+    assert_true(clattn_fakedev_set("CLATTN_FAKE_TYPE", NULL));
+    assert_true(clattn_fakedev_set("CLATTN_FAKE_VENDOR", NULL));
+    assert_true(clattn_fakedev_set("CLATTN_FAKE_LOCAL_MEM", NULL));
+    assert_true(clattn_fakedev_set("CLATTN_FAKE_WORK_GROUP", NULL));
+    assert_true(clattn_fakedev_set("CLATTN_FAKE_COMPUTE_CAPABILITY", NULL));
+    return nvidia;
+}
+
+/* Paths for matrix units are refused where these are not. */
+static void test_compute_capability(void **state)
+{
+    static const struct {
+        const char *capability;
+        int32_t path;
+        const char *said;
+    } cases[] = {
+        {NULL, CLATTN_PATH_NVIDIA_MMA, "path nvidia_mma does not apply|compute capability 8.0 or above"},
+        {"75", CLATTN_PATH_NVIDIA_MMA, "path nvidia_mma does not apply|compute capability 8.0 or above"},
+        {"75", CLATTN_PATH_NVIDIA_WGMMA, "path nvidia_wgmma does not apply|of compute capability 9.0"},
+        {"89", CLATTN_PATH_NVIDIA_WGMMA, "path nvidia_wgmma does not apply|of compute capability 9.0"},
+        {"120", CLATTN_PATH_NVIDIA_WGMMA, "path nvidia_wgmma does not apply|of compute capability 9.0"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        log_record log = LOG_RECORD_INIT;
+        clattn_context *nvidia = nvidia_context(cases[i].capability, &log);
+        clattn_plan_desc desc = small_desc(0);
+        clattn_plan *plan = NULL;
+        desc.dtype_q = CLATTN_DTYPE_F16;
+        desc.path = cases[i].path;
+        expect_refusal(&log, clattn_plan_create(&plan, nvidia, &desc), CLATTN_UNSUPPORTED, cases[i].said);
+        assert_null(plan);
+        clattn_context_release(nvidia);
+    }
 }
 
 /* ---- Small devices ---- */
@@ -400,6 +447,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup(test_head_counts_must_divide, clear_log),
         cmocka_unit_test_setup(test_struct_size, clear_log),
         cmocka_unit_test_setup(test_path_that_does_not_apply, clear_log),
+        cmocka_unit_test_setup(test_compute_capability, clear_log),
         cmocka_unit_test_setup(test_the_smallest_device_takes_everything, clear_log),
         cmocka_unit_test_setup(test_a_device_that_is_too_small, clear_log),
         cmocka_unit_test_setup(test_why_is_cut, clear_log),
