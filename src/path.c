@@ -17,6 +17,10 @@ PIECE(combine)
 PIECE(lazy)
 PIECE(portable)
 PIECE(decode)
+PIECE(nvidia_ptx)
+PIECE(nvidia_tile)
+PIECE(nvidia_half)
+PIECE(nvidia_mma)
 PIECE(cpu_vectors)
 PIECE(cpu)
 PIECE(cpu_decode)
@@ -64,6 +68,24 @@ static int is_any(const clattn__device *device, const char **why)
     return 1;
 }
 
+static int takes_mma(const clattn_plan_desc *desc, const char **why)
+{
+    enum { MAX_DIM = 256 };
+    if (desc->phase == CLATTN_PHASE_DECODE)
+        *why = "it has no decode kernels";
+    else if (desc->dtype_q == CLATTN_DTYPE_F32)
+        *why = "it takes q, k and v of 16 bits";
+    else if (desc->dtype_k != desc->dtype_q || desc->dtype_v != desc->dtype_q)
+        *why = "it takes q, k and v of one type";
+    else if (desc->head_dim_qk > MAX_DIM || desc->head_dim_v > MAX_DIM)
+        *why = "it takes head dims up to 256";
+    else if ((desc->features & CLATTN_FEATURE_V_IN_K) != 0)
+        *why = "it does not take v in k";
+    else
+        return 1;
+    return 0;
+}
+
 static int takes_nothing(const clattn_plan_desc *desc, const char **why)
 {
     (void)desc;
@@ -92,6 +114,14 @@ static int takes_nothing(const clattn_plan_desc *desc, const char **why)
         }                         \
     }
 
+/* Of any GPU; other paths take them beside their own prefill kernels. */
+#define PORTABLE_DECODE                                                                                \
+    FORWARD(clattn__tile_portable_decode, 1, "forward_any", "forward_aligned", "combine", PIECE(lazy), \
+            PIECE(portable), PIECE(parts), PIECE(combine))
+#define PORTABLE_DECODE_FEW                                                                              \
+    FORWARD(clattn__tile_portable_decode_few, 1, "decode_any", "decode_aligned", "combine", PIECE(lazy), \
+            PIECE(decode), PIECE(parts), PIECE(combine))
+
 static const clattn__path table[] = {
     {CLATTN_PATH_CPU,
      "cpu",
@@ -102,16 +132,19 @@ static const clattn__path table[] = {
               PIECE(parts), PIECE(combine)),
       NO_PROGRAM}},
     {CLATTN_PATH_NVIDIA_WGMMA, "nvidia_wgmma", is_sm_90, takes_nothing, {NO_PROGRAM, NO_PROGRAM, NO_PROGRAM}},
-    {CLATTN_PATH_NVIDIA_MMA, "nvidia_mma", is_sm_80, takes_nothing, {NO_PROGRAM, NO_PROGRAM, NO_PROGRAM}},
+    {CLATTN_PATH_NVIDIA_MMA,
+     "nvidia_mma",
+     is_sm_80,
+     takes_mma,
+     {FORWARD_ROWS(clattn__tile_nvidia_mma, 0, "forward_any", "forward_aligned", NULL, 16, PIECE(nvidia_ptx),
+                   PIECE(nvidia_tile), PIECE(nvidia_half), PIECE(nvidia_mma)),
+      PORTABLE_DECODE, PORTABLE_DECODE_FEW}},
     {CLATTN_PATH_PORTABLE,
      "portable",
      is_any,
      NULL,
      {FORWARD(clattn__tile_portable, 0, "forward_any", "forward_aligned", NULL, PIECE(lazy), PIECE(portable)),
-      FORWARD(clattn__tile_portable_decode, 1, "forward_any", "forward_aligned", "combine", PIECE(lazy),
-              PIECE(portable), PIECE(parts), PIECE(combine)),
-      FORWARD(clattn__tile_portable_decode_few, 1, "decode_any", "decode_aligned", "combine", PIECE(lazy),
-              PIECE(decode), PIECE(parts), PIECE(combine))}},
+      PORTABLE_DECODE, PORTABLE_DECODE_FEW}},
 };
 
 const clattn__path *clattn__path_at(int index)
