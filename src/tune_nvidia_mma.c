@@ -50,7 +50,7 @@ static const row half_rows[] = {
     {256, 1, 4, 16, 2, 0, 0, ALL, 0, 1},
 };
 
-/* Beyond a head dim of 192 the three terms of a product leave no room for O in the registers. */
+/* Beyond a head dim of 128 the three terms of a product leave no room for O in the registers. */
 static const row f32_rows[] = {
     /* dim, row tiles, warps, keys, stages, turns, late, Q held, apart, only lean */
     {64, 1, 8, 32, 2, 0, 0, 0, 1, 0},
@@ -62,9 +62,6 @@ static const row f32_rows[] = {
     {128, 1, 8, 16, 2, 0, 0, 0, 1, 0},
     {128, 1, 4, 16, 2, 0, 0, 0, 1, 0},
     {128, 1, 2, 8, 2, 0, 0, 0, 1, 0},
-
-    {192, 1, 8, 8, 3, 0, 0, 0, 1, 1},
-    {192, 1, 4, 8, 2, 0, 0, 0, 1, 1},
 };
 
 /* clang-format on */
