@@ -246,28 +246,26 @@ inlined ring fill_first(const worker *w, const attention_args *a, const int alig
 
 #define TURN_OF(team) (1u + (team)) // its barrier's name
 
-// Waits for the turn; what the slot to be read holds has then come in. Asks for the tiles of one more slot, that which
-// was read last: where they are is worked out before the turn, since the other team waits for its end. tile: the
-// turn's of K; without a map the tiles follow from that one, and take no registers.
-inlined void begin_turn(ring *ring, int tile, const worker *w, const attention_args *a, const int aligned)
+// Waits for the turn; what the slot to be read holds has then come in, and that which was read last may be filled.
+inlined void begin_turn(const worker *w)
+{
+    WAIT_FOR_COPIES(STAGES - 2);
+    if (TURNS)
+        WAIT_AT(TURN_OF(w->team), ITEMS);
+    else
+        barrier(CLK_LOCAL_MEM_FENCE);
+}
+
+// Asks for the tiles of one more slot, that which was read last. tile: the turn's of K; without a map the next tiles
+// follow from that one, and take no registers.
+inlined void refill(ring *ring, int tile, const worker *w, const attention_args *a, const int aligned)
 {
     const int id = local_id_again();
     if (!SCORE_FULL) {
         ring->next_k = tile + (STAGES - 1) * BLOCK_K;
         ring->next_v = tile + (STAGES - 2) * BLOCK_K;
     }
-    filling plan = plan_filling(ring, id, w, a);
-#pragma unroll
-    for (int i = 0; i < ROWS_OF_ITEM(BLOCK_K, HEAD_DIM_QK); i++)
-        WORK_OUT_POINTER(plan.k.row[i]);
-#pragma unroll
-    for (int i = 0; i < ROWS_OF_ITEM(BLOCK_K, HEAD_DIM_V); i++)
-        WORK_OUT_POINTER(plan.v.row[i]);
-    WAIT_FOR_COPIES(STAGES - 2);
-    if (TURNS)
-        WAIT_AT(TURN_OF(w->team), ITEMS);
-    else
-        barrier(CLK_LOCAL_MEM_FENCE);
+    const filling plan = plan_filling(ring, id, w, a);
     fill_slot(last_slot(ring->read), &plan, id, w, aligned);
 }
 
@@ -284,7 +282,8 @@ inlined void end_turn(ring *ring, const worker *w, int tile)
 // A turn for the other warps.
 inlined void pass_turn(ring *ring, const worker *w, int tile, const attention_args *a, const int aligned)
 {
-    begin_turn(ring, tile, w, a, aligned);
+    begin_turn(w);
+    refill(ring, tile, w, a, aligned);
     end_turn(ring, w, tile);
 }
 
@@ -643,10 +642,14 @@ inlined void take_turn(ring *ring, float s[ROW_TILES][KEY_GROUPS][4], float o[RO
                        WEIGHTS(p), uint held[Q_HELD + 1][ROW_TILES][4], uint seen, int tile, const worker *w,
                        const attention_args *a, const int with_s, const int with_pv, const int aligned)
 {
-    begin_turn(ring, tile, w, a, aligned);
+    begin_turn(w);
     const uint slot = w->memory + ring->read;
+    if (!FILL_LATE)
+        refill(ring, tile, w, a, aligned);
     if (with_s && !PV_FIRST)
         multiply_qk(s, held, w->q_address, slot + w->k_lane);
+    if (FILL_LATE)
+        refill(ring, tile, w, a, aligned);
     if (with_pv) {
         if (!SCORE_FULL || !any_in_warp(seen != ALL_SEEN))
             multiply_pv(o, p, slot + w->v_lane, 1, seen);

@@ -85,9 +85,6 @@ inlined int local_id_again(void)
     return (int)id;
 }
 
-// Has a pointer worked out by here, not later.
-#define WORK_OUT_POINTER(p) __asm__ __volatile__("" : "+l"(p))
-
 // shfl.sync.bfly: x of the work-item whose lane differs in the bits of `mask`.
 inlined uint bits_across(uint x, uint mask)
 {

@@ -94,7 +94,6 @@ void arrive_at(uint name, uint items);
 #define WAIT_AT(name, items) wait_at(name, items)
 #define ARRIVE_AT(name, items) arrive_at(name, items)
 inlined int local_id_again(void) { return (int)get_local_id(0); }
-#define WORK_OUT_POINTER(p)
 uint bits_across(uint x, uint mask);
 inlined float across(float x, uint mask) { return as_float(bits_across(as_uint(x), mask)); }
 int any_in_warp(int condition);
