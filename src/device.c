@@ -66,21 +66,27 @@ static void read_options(const clattn__cl *cl, cl_device_id id, clattn__device *
  * 580.159.04 on an H200, 2026-11-29; a larger one fails to build, and the next table row is taken). The
  * limits per work-group are those of the CUDA C Programming Guide, table "Technical Specifications per
  * Compute Capability", less 1 KiB that the driver keeps. */
-static uint64_t nvidia_local_bytes(const clattn__cl *cl, cl_device_id id)
+static uint64_t nvidia_local_bytes(uint32_t compute_capability)
+{
+    const struct {
+        uint32_t compute_capability;
+        uint64_t kib;
+    } table[] = {{70, 95}, {75, 63},  {80, 162},  {86, 98}, {87, 162},
+                 {89, 98}, {90, 226}, {100, 226}, {120, 98}};
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        if (table[i].compute_capability == compute_capability)
+            return table[i].kib * 1024;
+    return 0;
+}
+
+/* 0 where the driver does not say. */
+static uint32_t read_compute_capability(const clattn__cl *cl, cl_device_id id)
 {
     cl_uint major = 0, minor = 0;
     if (cl->clGetDeviceInfo(id, COMPUTE_CAPABILITY_MAJOR_NV, sizeof major, &major, NULL) != CL_SUCCESS ||
         cl->clGetDeviceInfo(id, COMPUTE_CAPABILITY_MINOR_NV, sizeof minor, &minor, NULL) != CL_SUCCESS)
         return 0;
-    const struct {
-        cl_uint major, minor;
-        uint64_t kib;
-    } table[] = {{7, 0, 95}, {7, 5, 63},  {8, 0, 162},  {8, 6, 98}, {8, 7, 162},
-                 {8, 9, 98}, {9, 0, 226}, {10, 0, 226}, {12, 0, 98}};
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
-        if (table[i].major == major && table[i].minor == minor)
-            return table[i].kib * 1024;
-    return 0;
+    return 10 * major + minor;
 }
 
 clattn_status clattn__device_read(clattn__device *out, const clattn__cl *cl, cl_device_id id,
@@ -118,7 +124,8 @@ clattn_status clattn__device_read(clattn__device *out, const clattn__cl *cl, cl_
     out->local_reported = local;
     out->local_bytes = local;
     if (strstr(out->vendor, "NVIDIA") != NULL) {
-        const uint64_t usable = nvidia_local_bytes(cl, id);
+        out->compute_capability = read_compute_capability(cl, id);
+        const uint64_t usable = nvidia_local_bytes(out->compute_capability);
         if (usable > local)
             out->local_bytes = usable;
     }

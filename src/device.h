@@ -20,7 +20,8 @@ typedef struct clattn__device {
     size_t max_work_group;   /* work-items */
     size_t max_work_items_0; /* along the first axis */
     uint32_t compute_units;
-    uint32_t vector_width; /* native float lanes; at least 1 */
+    uint32_t vector_width;       /* native float lanes; at least 1 */
+    uint32_t compute_capability; /* NVIDIA's, 10 * major + minor: 80, 86, 90; elsewhere 0 */
 } clattn__device;
 
 /* `max_local_bytes` of 0 leaves the device's own limit. */

@@ -7,15 +7,21 @@
 
 #include <string.h>
 
-/* Whole quads of every row; blocks have these anyhow. */
+/* Rows as the kernel for aligned ones takes them; blocks are that anyhow. */
 static int is_aligned(const clattn__forward_call *call, int buffer)
 {
+    const clattn__operand *x = &call->operands[buffer];
+    const uint64_t row_bytes = (uint64_t)call->program->recipe->row_bytes;
     const clattn_plan_desc *desc = &call->plan->desc;
     const int32_t dtype = buffer == CLATTN__BUFFER_K   ? desc->dtype_k
                           : buffer == CLATTN__BUFFER_V ? desc->dtype_v
                                                        : desc->dtype_q;
-    return clattn__dtype_of(dtype)->elements > 1 ||
-           clattn__rows_are_aligned(&call->operands[buffer], &call->plan->context->cl);
+    if (clattn__dtype_of(dtype)->elements > 1)
+        return 1;
+    if (row_bytes > 0)
+        return (uint64_t)x->size[3] * x->element % row_bytes == 0 &&
+               clattn__rows_are_aligned(x, row_bytes, &call->plan->context->cl);
+    return x->size[3] % 4 == 0 && clattn__rows_are_aligned(x, 4 * x->element, &call->plan->context->cl);
 }
 
 static int pick_kernel(const clattn__forward_call *call)

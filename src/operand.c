@@ -227,26 +227,25 @@ clattn_status clattn__check_overlap(const clattn__operand *operands, int count, 
     return CLATTN_SUCCESS;
 }
 
-int clattn__rows_are_aligned(const clattn__operand *x, const clattn__cl *cl)
+int clattn__rows_are_aligned(const clattn__operand *x, uint64_t bytes, const clattn__cl *cl)
 {
     const clattn_tensor *t = x->tensor;
-    const uint64_t group = 4 * x->element;
     void *host = NULL;
     cl_mem_flags flags = 0;
     if (t->handle == NULL)
         return 1;
-    if (t->byte_offset % group != 0 || x->size[3] % 4 != 0)
+    if (t->byte_offset % bytes != 0)
         return 0;
     for (int axis = 0; axis < 3; axis++)
-        if (x->size[axis] > 1 && t->stride[axis] % 4 != 0)
+        if (x->size[axis] > 1 && (uint64_t)t->stride[axis] * x->element % bytes != 0)
             return 0;
     if (is_pointer(t))
-        return address_of(t) % group == 0;
+        return address_of(t) % bytes == 0;
     if (cl->clGetMemObjectInfo((cl_mem)t->handle, CL_MEM_FLAGS, sizeof flags, &flags, NULL) != CL_SUCCESS)
         return 0;
     if ((flags & CL_MEM_USE_HOST_PTR) != 0 &&
         (cl->clGetMemObjectInfo((cl_mem)t->handle, CL_MEM_HOST_PTR, sizeof host, &host, NULL) != CL_SUCCESS ||
-         (uintptr_t)host % group != 0))
+         (uintptr_t)host % bytes != 0))
         return 0;
     return 1;
 }

@@ -30,8 +30,8 @@ clattn_status clattn__check_operand(clattn__operand *operand, const char *where,
 clattn_status clattn__check_overlap(const clattn__operand *operands, int count, const char *where,
                                     const clattn__log *log);
 
-/* Whether a tensor's rows can be read in groups of four elements. Pointers, and buffers over host memory, are
- * only as aligned as they are. */
-int clattn__rows_are_aligned(const clattn__operand *operand, const clattn__cl *cl);
+/* Whether all rows of a tensor begin at multiples of so many bytes. Pointers, and buffers over host memory,
+ * are only as aligned as they are. */
+int clattn__rows_are_aligned(const clattn__operand *operand, uint64_t bytes, const clattn__cl *cl);
 
 #endif

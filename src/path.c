@@ -17,6 +17,11 @@ PIECE(combine)
 PIECE(lazy)
 PIECE(portable)
 PIECE(decode)
+PIECE(nvidia_ptx)
+PIECE(nvidia_tile)
+PIECE(nvidia_half)
+PIECE(nvidia_tf32)
+PIECE(nvidia_mma)
 PIECE(cpu_vectors)
 PIECE(cpu)
 PIECE(cpu_decode)
@@ -45,6 +50,18 @@ static int is_cpu(const clattn__device *device, const char **why)
     return (device->type & CL_DEVICE_TYPE_CPU) != 0;
 }
 
+static int is_sm_80(const clattn__device *device, const char **why)
+{
+    *why = "the device is not NVIDIA's of compute capability 8.0 or above";
+    return device->compute_capability >= 80;
+}
+
+static int is_sm_90(const clattn__device *device, const char **why)
+{
+    *why = "the device is not NVIDIA's of compute capability 9.0";
+    return device->compute_capability == 90;
+}
+
 static int is_any(const clattn__device *device, const char **why)
 {
     (void)device;
@@ -52,41 +69,84 @@ static int is_any(const clattn__device *device, const char **why)
     return 1;
 }
 
+static int takes_mma(const clattn_plan_desc *desc, const char **why)
+{
+    enum { MAX_DIM = 256, MAX_F32_DIM = 128 };
+    if (desc->phase == CLATTN_PHASE_DECODE)
+        *why = "it has no decode kernels";
+    else if (desc->dtype_k != desc->dtype_q || desc->dtype_v != desc->dtype_q)
+        *why = "it takes q, k and v of one type";
+    else if (desc->head_dim_qk > MAX_DIM || desc->head_dim_v > MAX_DIM)
+        *why = "it takes head dims up to 256";
+    else if (desc->dtype_q == CLATTN_DTYPE_F32 &&
+             (desc->head_dim_qk > MAX_F32_DIM || desc->head_dim_v > MAX_F32_DIM))
+        *why = "it takes head dims up to 128 in f32";
+    else if ((desc->features & CLATTN_FEATURE_V_IN_K) != 0)
+        *why = "it does not take v in k";
+    else
+        return 1;
+    return 0;
+}
+
+static int takes_nothing(const clattn_plan_desc *desc, const char **why)
+{
+    (void)desc;
+    *why = "this version has no kernels for it";
+    return 0;
+}
+
 /* What all forward programs have. */
-#define FORWARD(tile, is_decode, any, aligned, combine, ...)                                            \
+#define FORWARD_ROWS(tile, is_decode, any, aligned, combine, row_bytes, ...)                            \
     {                                                                                                   \
         tile, is_decode, {any, aligned, "classify_tiles", combine, "check_sequences"}, CLATTN__BUFFERS, \
-            sizeof(attention_args),                                                                     \
+            sizeof(attention_args), row_bytes,                                                          \
         {                                                                                               \
             FORWARD_PIECES, __VA_ARGS__                                                                 \
         }                                                                                               \
     }
-#define NO_PROGRAM               \
-    {                            \
-        NULL, 0, {NULL}, 0, 0,   \
-        {                        \
-            {                    \
-                NULL, NULL, NULL \
-            }                    \
-        }                        \
+#define FORWARD(tile, is_decode, any, aligned, combine, ...) \
+    FORWARD_ROWS(tile, is_decode, any, aligned, combine, 0, __VA_ARGS__)
+#define NO_PROGRAM                \
+    {                             \
+        NULL, 0, {NULL}, 0, 0, 0, \
+        {                         \
+            {                     \
+                NULL, NULL, NULL  \
+            }                     \
+        }                         \
     }
+
+/* Of any GPU; other paths take them beside their own prefill kernels. */
+#define PORTABLE_DECODE                                                                                \
+    FORWARD(clattn__tile_portable_decode, 1, "forward_any", "forward_aligned", "combine", PIECE(lazy), \
+            PIECE(portable), PIECE(parts), PIECE(combine))
+#define PORTABLE_DECODE_FEW                                                                              \
+    FORWARD(clattn__tile_portable_decode_few, 1, "decode_any", "decode_aligned", "combine", PIECE(lazy), \
+            PIECE(decode), PIECE(parts), PIECE(combine))
 
 static const clattn__path table[] = {
     {CLATTN_PATH_CPU,
      "cpu",
      is_cpu,
+     NULL,
      {FORWARD(clattn__tile_cpu, 0, "forward", NULL, NULL, PIECE(cpu_vectors), PIECE(cpu)),
       FORWARD(clattn__tile_cpu_decode, 1, "decode", NULL, "combine", PIECE(cpu_vectors), PIECE(cpu_decode),
               PIECE(parts), PIECE(combine)),
       NO_PROGRAM}},
+    {CLATTN_PATH_NVIDIA_WGMMA, "nvidia_wgmma", is_sm_90, takes_nothing, {NO_PROGRAM, NO_PROGRAM, NO_PROGRAM}},
+    {CLATTN_PATH_NVIDIA_MMA,
+     "nvidia_mma",
+     is_sm_80,
+     takes_mma,
+     {FORWARD_ROWS(clattn__tile_nvidia_mma, 0, "forward_any", "forward_aligned", NULL, 16, PIECE(nvidia_ptx),
+                   PIECE(nvidia_tile), PIECE(nvidia_half), PIECE(nvidia_tf32), PIECE(nvidia_mma)),
+      PORTABLE_DECODE, PORTABLE_DECODE_FEW}},
     {CLATTN_PATH_PORTABLE,
      "portable",
      is_any,
+     NULL,
      {FORWARD(clattn__tile_portable, 0, "forward_any", "forward_aligned", NULL, PIECE(lazy), PIECE(portable)),
-      FORWARD(clattn__tile_portable_decode, 1, "forward_any", "forward_aligned", "combine", PIECE(lazy),
-              PIECE(portable), PIECE(parts), PIECE(combine)),
-      FORWARD(clattn__tile_portable_decode_few, 1, "decode_any", "decode_aligned", "combine", PIECE(lazy),
-              PIECE(decode), PIECE(parts), PIECE(combine))}},
+      PORTABLE_DECODE, PORTABLE_DECODE_FEW}},
 };
 
 const clattn__path *clattn__path_at(int index)
@@ -98,13 +158,13 @@ const clattn__path *clattn__path_at(int index)
 #define ADDRESS_PIECES PIECE(convert), PIECE(cache_types), PIECE(bounds), PIECE(address)
 #define ROW_PIECES ADDRESS_PIECES, PIECE(encode), PIECE(rows)
 
-#define OPERATION(name, kernels, num_buffers, args, ...)                                           \
-    {                                                                                              \
-        CLATTN_PATH_PORTABLE, name, is_any,                                                        \
-        {                                                                                          \
-            {clattn__tile_flat, 0, kernels, num_buffers, sizeof(args), {__VA_ARGS__}}, NO_PROGRAM, \
-                NO_PROGRAM                                                                         \
-        }                                                                                          \
+#define OPERATION(name, kernels, num_buffers, args, ...)                                              \
+    {                                                                                                 \
+        CLATTN_PATH_PORTABLE, name, is_any, NULL,                                                     \
+        {                                                                                             \
+            {clattn__tile_flat, 0, kernels, num_buffers, sizeof(args), 0, {__VA_ARGS__}}, NO_PROGRAM, \
+                NO_PROGRAM                                                                            \
+        }                                                                                             \
     }
 #define KERNELS(...) \
     {                \

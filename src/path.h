@@ -42,6 +42,8 @@ typedef struct clattn__recipe {
     const char *kernel[CLATTN__KERNELS]; /* NULL: no such kernel */
     int num_buffers;                     /* the arguments of every kernel: these, then a struct of */
     size_t args_bytes;
+    int row_bytes; /* rows of q, k, v and o are multiples of so many bytes, and begin at such, where the
+                      kernel for aligned ones is taken; 0: of four elements */
     clattn__piece pieces[CLATTN__MAX_PIECES]; /* in the order of compilation; ends with a NULL name */
 } clattn__recipe;
 
@@ -51,6 +53,9 @@ typedef struct clattn__path {
     const char *name;
     /* Whether the device can run it; the reason if not goes to *why. */
     int (*applies)(const clattn__device *device, const char **why);
+    /* Whether the path can do what the plan asks for; the reason if not goes to *why. NULL: whatever it is.
+     */
+    int (*takes)(const clattn_plan_desc *desc, const char **why);
     clattn__recipe recipe[CLATTN__PROGRAMS];
 } clattn__path;
 

@@ -231,7 +231,7 @@ static clattn_status read_desc(clattn_plan_desc *out, const clattn_plan_desc *gi
                     (unsigned)out->features, (unsigned)unknown, operations[out->operation].name);
     FORWARD_IF_ERROR(check_range(log, where, "position_mode", out->position_mode,
                                  CLATTN_POSITION_BOTTOM_RIGHT, CLATTN_POSITION_EXPLICIT));
-    FORWARD_IF_ERROR(check_range(log, where, "path", out->path, CLATTN_PATH_AUTO, CLATTN_PATH_CPU));
+    FORWARD_IF_ERROR(check_range(log, where, "path", out->path, CLATTN_PATH_AUTO, CLATTN_PATH_NVIDIA_WGMMA));
     FORWARD_IF_ERROR(check_storage(log, where, out));
     FORWARD_IF_ERROR(check_operation(log, where, out));
     return check_parts(log, where, out);
@@ -303,6 +303,8 @@ static int path_fits(const clattn__path *path, const clattn_context *context, co
         return 0;
     }
     if (!path->applies(&context->device, why))
+        return 0;
+    if (path->takes != NULL && !path->takes(desc, why))
         return 0;
     *why = "no tile fits the device's local memory and work-group size";
     return has_tiles(path, context, desc, shape);

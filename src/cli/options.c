@@ -298,6 +298,8 @@ static const struct {
     {CLATTN_PATH_AUTO, "auto"},
     {CLATTN_PATH_PORTABLE, "portable"},
     {CLATTN_PATH_CPU, "cpu"},
+    {CLATTN_PATH_NVIDIA_MMA, "nvidia_mma"},
+    {CLATTN_PATH_NVIDIA_WGMMA, "nvidia_wgmma"},
 };
 
 int option_path(const char *name, const char *value, int32_t *out)
@@ -307,7 +309,8 @@ int option_path(const char *name, const char *value, int32_t *out)
             *out = paths[i].id;
             return CLI_OK;
         }
-    return cli_fail(CLI_USAGE, "--%s '%.60s': expected auto, portable or cpu", name, value);
+    return cli_fail(CLI_USAGE, "--%s '%.60s': expected auto, portable, cpu, nvidia_mma or nvidia_wgmma", name,
+                    value);
 }
 
 const char *path_name(int32_t path)

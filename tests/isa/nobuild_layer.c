@@ -8,14 +8,17 @@
  * 0.cl, 1.cl and so on, its options in a comment of the first line: a plan may have several.
  *
  * CLATTN_ISA_VENDOR in the environment makes the device a GPU of that vendor and platform, so that
- * tiles and options for it are the ones printed. The local memory size comes from clattn's own
- * --local-memory. */
+ * tiles and options for it are the ones printed; CLATTN_ISA_CAPABILITY is an NVIDIA device's, 10 * major +
+ * minor. The local memory size comes from clattn's own --local-memory. */
 #include <CL/cl.h>
 #include <CL/cl_layer.h>
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* cl_nv_device_attribute_query */
+enum { COMPUTE_CAPABILITY_MAJOR_NV = 0x4000, COMPUTE_CAPABILITY_MINOR_NV = 0x4001 };
 
 static const cl_icd_dispatch *next;
 static cl_icd_dispatch layer;
@@ -38,11 +41,17 @@ static cl_int CL_API_CALL get_device_info(cl_device_id device, cl_device_info wh
                                           size_t *size_ret)
 {
     const char *vendor = getenv("CLATTN_ISA_VENDOR");
+    const char *capability = getenv("CLATTN_ISA_CAPABILITY");
     const cl_device_type type = CL_DEVICE_TYPE_GPU;
     if (what == CL_DEVICE_VENDOR && vendor)
         return answer(vendor, strlen(vendor) + 1, size, value, size_ret);
     if (what == CL_DEVICE_TYPE && vendor)
         return answer(&type, sizeof type, size, value, size_ret);
+    if ((what == COMPUTE_CAPABILITY_MAJOR_NV || what == COMPUTE_CAPABILITY_MINOR_NV) && capability) {
+        const cl_uint number = (cl_uint)atoi(capability);
+        const cl_uint digit = what == COMPUTE_CAPABILITY_MAJOR_NV ? number / 10 : number % 10;
+        return answer(&digit, sizeof digit, size, value, size_ret);
+    }
     return next->clGetDeviceInfo(device, what, size, value, size_ret);
 }
 

@@ -306,6 +306,9 @@ static cl_int answer_number(uint64_t number, enum fact_form form, size_t size, v
     }
 }
 
+/* cl_nv_device_attribute_query; the setting is 10 * major + minor. */
+enum { COMPUTE_CAPABILITY_MAJOR_NV = 0x4000, COMPUTE_CAPABILITY_MINOR_NV = 0x4001 };
+
 /* Facts that take more than copying a setting. */
 static cl_int derived_device_info(cl_device_id device, cl_device_info info, size_t size, void *value,
                                   size_t *size_ret)
@@ -346,6 +349,16 @@ static cl_int derived_device_info(cl_device_id device, cl_device_info info, size
             const cl_device_svm_capabilities svm = fakedev_number(FAKE_SVM) & ~FAKEDEV_NO_SVM;
             return answer(&svm, sizeof svm, size, value, size_ret);
         }
+        break;
+    case COMPUTE_CAPABILITY_MAJOR_NV:
+        if (fakedev_number(FAKE_COMPUTE_CAPABILITY))
+            return answer_number(fakedev_number(FAKE_COMPUTE_CAPABILITY) / 10, AS_UINT, size, value,
+                                 size_ret);
+        break;
+    case COMPUTE_CAPABILITY_MINOR_NV:
+        if (fakedev_number(FAKE_COMPUTE_CAPABILITY))
+            return answer_number(fakedev_number(FAKE_COMPUTE_CAPABILITY) % 10, AS_UINT, size, value,
+                                 size_ret);
         break;
     case CL_DEVICE_HALF_FP_CONFIG:
         if (extension_hidden("cl_khr_fp16"))

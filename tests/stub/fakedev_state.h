@@ -26,6 +26,7 @@ enum fakedev_call {
     X(WORK_GROUP_MULTIPLE, NUMBER)         \
     X(COMPUTE_UNITS, NUMBER)               \
     X(VECTOR_WIDTH, NUMBER)                \
+    X(COMPUTE_CAPABILITY, NUMBER)          \
     X(GLOBAL_MEM, NUMBER)                  \
     X(MAX_ALLOC, NUMBER)                   \
     X(TYPE, DEVICE_TYPE_WORD)              \

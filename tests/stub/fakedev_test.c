@@ -101,6 +101,7 @@ static int end(void **state)
         "WORK_GROUP_MULTIPLE",
         "COMPUTE_UNITS",
         "VECTOR_WIDTH",
+        "COMPUTE_CAPABILITY",
         "GLOBAL_MEM",
         "MAX_ALLOC",
         "TYPE",
@@ -212,6 +213,7 @@ static void test_facts(void **state)
     fake("CLATTN_FAKE_WORK_GROUP", "256");
     fake("CLATTN_FAKE_COMPUTE_UNITS", "48");
     fake("CLATTN_FAKE_VECTOR_WIDTH", "1");
+    fake("CLATTN_FAKE_COMPUTE_CAPABILITY", "86");
     fake("CLATTN_FAKE_GLOBAL_MEM", "1000000");
     fake("CLATTN_FAKE_MAX_ALLOC", "100000");
 
@@ -221,6 +223,8 @@ static void test_facts(void **state)
     assert_text(CL_DEVICE_VERSION, "OpenCL 2.0 fake");
     assert_text(CL_DEVICE_OPENCL_C_VERSION, "OpenCL C 1.1 ");
     assert_int_equal(device_number(CL_DEVICE_VENDOR_ID, sizeof(cl_uint)), 0x1002);
+    assert_int_equal(device_number(0x4000, sizeof(cl_uint)), 8); /* cl_nv_device_attribute_query */
+    assert_int_equal(device_number(0x4001, sizeof(cl_uint)), 6);
     assert_int_equal(device_number(CL_DEVICE_LOCAL_MEM_SIZE, sizeof(cl_ulong)), 65536);
     assert_int_equal(device_number(CL_DEVICE_LOCAL_MEM_TYPE, sizeof(cl_uint)), CL_LOCAL);
     assert_int_equal(device_number(CL_DEVICE_MAX_WORK_GROUP_SIZE, sizeof(size_t)), 256);
