@@ -37,6 +37,7 @@ typedef struct decode_call {
     int64_t page_size, pages; /* of an entry; 0: not paged */
     size_t k_bytes, v_bytes, workspace_bytes;
     uint64_t device_bytes;
+    double plan_seconds;
 } decode_call;
 
 /* ---- Sizes --------------------------------------------------------------------------------------
@@ -257,7 +258,9 @@ static int open_parts(decode_call *call)
     const size_t rows_q = (size_t)(s->batch * s->heads_q * s->q_len);
     const size_t q_bytes = rows_q * bench_cache_row_bytes(call->dtype[0], s->head_dim_qk);
     const size_t o_bytes = rows_q * bench_cache_row_bytes(call->dtype[3], s->head_dim_v);
+    const double start = platform_seconds();
     const clattn_status created = clattn_plan_create(&call->plan, call->device->clattn, &desc);
+    call->plan_seconds = platform_seconds() - start;
     if (created != CLATTN_SUCCESS)
         return cli_library_fail(call->device, created, "clattn_plan_create");
     int status = make_sets(call);
@@ -475,6 +478,7 @@ static void describe(const decode_call *call, bench_result *r)
     r->page_size = call->page_size;
     r->features = desc_of(call).features;
     r->sets = call->sets;
+    r->plan = call->plan_seconds;
     r->peak_bytes = call->device_bytes;
     r->bytes = bytes_read(call);
     r->flops = 2.0 * pairs_of(call) * (double)(call->shape.head_dim_qk + call->shape.head_dim_v);

@@ -1,4 +1,5 @@
 /* cmd_check.c: every path of the device against the reference. */
+#include "case_layout.h"
 #include "check_case.h"
 #include "cli.h"
 #include "cli_device.h"
@@ -18,7 +19,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { CHECK_QUICK = OPTION_COMMAND, CHECK_SEED, CHECK_CASES, CHECK_VARIANTS };
+enum { CHECK_QUICK = OPTION_COMMAND, CHECK_SEED, CHECK_CASES, CHECK_VARIANTS, CHECK_REPEAT };
 
 static const option_row check_rows[] = {
     {CHECK_QUICK, "quick", 0, ARGUMENT_NONE, NULL,
@@ -27,7 +28,9 @@ static const option_row check_rows[] = {
      "only this path: portable, cpu, nvidia_mma or nvidia_wgmma"},
     {OPTION_PHASE, "phase", 0, ARGUMENT_REQUIRED, "NAME", "only these kernels: prefill or decode"},
     {CHECK_VARIANTS, "variants", 0, ARGUMENT_REQUIRED, "NAME",
-     "only these groups: lean, full, mods, sequences or pages"},
+     "only these groups: lean, full, dims, mods, sequences or pages"},
+    {CHECK_REPEAT, "repeat", 0, ARGUMENT_REQUIRED, "N",
+     "runs of every case, which have to give the same bits"},
     {CHECK_SEED, "seed", 0, ARGUMENT_REQUIRED, "N", "repeats the random inputs of an earlier check"},
     {CHECK_CASES, "save-cases", 0, ARGUMENT_REQUIRED, "DIR", "where failing cases go; default: here"},
     {OPTION_JSON, "json", 0, ARGUMENT_NONE, NULL, "print the result as JSON"},
@@ -57,12 +60,14 @@ typedef struct check_state {
     int quick;
     int json;
     int64_t seed;
+    int64_t repeat; /* runs of a case */
     const char *directory;
     int cases, failed, saved;
     cJSON *groups, *failures; /* with --json */
 } check_state;
 
-static const char *const variant_names[] = {"lean", "full", "mods", "sequences", "pages"}; /* as CHECK_* */
+static const char *const variant_names[] = {"lean", "full",      "dims",
+                                            "mods", "sequences", "pages"}; /* as CHECK_* */
 
 static int apply_variants(check_state *s, const char *value)
 {
@@ -71,7 +76,8 @@ static int apply_variants(check_state *s, const char *value)
             s->variants = i;
             return CLI_OK;
         }
-    return cli_fail(CLI_USAGE, "--variants '%.60s': expected lean, full, mods, sequences or pages", value);
+    return cli_fail(CLI_USAGE, "--variants '%.60s': expected lean, full, dims, mods, sequences or pages",
+                    value);
 }
 
 static int apply(void *user, int id, const char *name, const char *value)
@@ -92,6 +98,12 @@ static int apply(void *user, int id, const char *name, const char *value)
     }
     case OPTION_PATH:
         return option_path(name, value, &s->path);
+    case CHECK_REPEAT: {
+        const int status = option_integer(name, value, &s->repeat);
+        return status == CLI_OK && (s->repeat < 1 || s->repeat > 1000)
+                   ? cli_fail(CLI_USAGE, "--repeat '%.60s': expected 1 to 1000", value)
+                   : status;
+    }
     case CHECK_VARIANTS:
         return apply_variants(s, value);
     case OPTION_PHASE:
@@ -104,6 +116,34 @@ static int apply(void *user, int id, const char *name, const char *value)
 
 /* ---- One case -----------------------------------------------------------------------------------
  */
+
+/* One run; outputs to be freed by the caller, whatever `reason` says. */
+static void run_once(device_call *call, unsigned char **o, float **lse, char *reason, size_t capacity)
+{
+    if (device_call_poison(call) != CLI_OK || device_call_enqueue(call) != CLI_OK ||
+        device_call_finish(call) != CLI_OK || device_serving_trouble(call, reason, capacity) != CLI_OK)
+        cli_format(reason, capacity, "the call failed");
+    if (!reason[0] && device_call_fetch(call, o, lse, reason, capacity) != CLI_OK)
+        cli_format(reason, capacity, "the call failed");
+}
+
+/* Further runs, which have to give the bits of the first. */
+static void run_again(const check_state *s, device_call *call, const unsigned char *o, const float *lse,
+                      char *reason, size_t capacity)
+{
+    const size_t o_bytes =
+        (size_t)case_elements(&call->c->tensor[TENSOR_O]) * call->c->tensor[TENSOR_O].element;
+    const size_t lse_bytes = (size_t)case_elements(&call->c->tensor[TENSOR_LSE]) * sizeof *lse;
+    for (int64_t run = 2; run <= s->repeat && !reason[0]; run++) {
+        unsigned char *other = NULL;
+        float *other_lse = NULL;
+        run_once(call, &other, &other_lse, reason, capacity);
+        if (!reason[0] && (memcmp(o, other, o_bytes) != 0 || (lse && memcmp(lse, other_lse, lse_bytes) != 0)))
+            cli_format(reason, capacity, "run %" PRId64 " gave other bits than the first", run);
+        free(other);
+        free(other_lse);
+    }
+}
 
 /* Runs and judges. `reason` is empty if the case passed; `share` is error / allowed. Only what
  * makes it pointless to go on (memory of the host) is an exit status. */
@@ -120,11 +160,10 @@ static int run_case(check_state *s, check_case *check, char *reason, size_t capa
         cli_format(reason, capacity, "refused: %s", s->used->last_error);
         return CLI_OK;
     }
-    if (device_call_poison(&call) != CLI_OK || device_call_enqueue(&call) != CLI_OK ||
-        device_call_finish(&call) != CLI_OK || device_serving_trouble(&call, reason, capacity) != CLI_OK)
-        cli_format(reason, capacity, "the call failed");
-    if (!reason[0] && (device_call_fetch(&call, &o, &lse, reason, capacity) != CLI_OK ||
-                       device_serving_fetch(&call, &state, reason, capacity) != CLI_OK))
+    run_once(&call, &o, &lse, reason, capacity);
+    if (!reason[0])
+        run_again(s, &call, o, lse, reason, capacity);
+    if (!reason[0] && device_serving_fetch(&call, &state, reason, capacity) != CLI_OK)
         cli_format(reason, capacity, "the call failed");
     device_call_close(&call);
     int status = CLI_OK;
@@ -391,6 +430,7 @@ int cmd_check(int argc, char **argv)
     s.directory = ".";
     s.phase = CLATTN_PHASE_BOTH;
     s.variants = -1;
+    s.repeat = 1;
     int status = options_parse(&set, &common, argc, argv, &operands);
     if (status != CLI_OK)
         return status;
