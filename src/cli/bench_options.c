@@ -230,12 +230,10 @@ static int apply(void *user, int id, const char *name, const char *value)
     }
 }
 
-/* What only prefill measurements know; NULL: nothing of it. */
-static const char *prefill_option(const bench_options *o)
+/* What neither decode nor naive attention knows; NULL: nothing of it. */
+static const char *flash_option(const bench_options *o)
 {
-    return o->naive                     ? "naive"
-           : o->plot                    ? "plot"
-           : o->block_sparse > 0        ? "block-sparse"
+    return o->block_sparse > 0          ? "block-sparse"
            : o->call.layout_bshd        ? "layout"
            : o->call.want_lse           ? "lse"
            : o->call.softcap > 0        ? "softcap"
@@ -246,11 +244,9 @@ static const char *prefill_option(const bench_options *o)
                                         : NULL;
 }
 
-/* What naive attention does not know. */
-static const char *flash_option(const bench_options *o)
+static const char *prefill_option(const bench_options *o)
 {
-    const char *const other = prefill_option(o);
-    return o->has_window ? "window" : other && strcmp(other, "naive") && strcmp(other, "plot") ? other : NULL;
+    return o->naive ? "naive" : o->plot ? "plot" : flash_option(o);
 }
 
 int bench_is_decode(const bench_options *o)
@@ -278,8 +274,9 @@ static int check_options(const bench_options *o)
         return cli_fail(CLI_USAGE, "--%s: not offered for decode", prefill_option(o));
     if (o->input && !o->paper)
         return cli_fail(CLI_USAGE, "--input: expected with --preset paper only");
-    if ((o->naive || o->paper) && flash_option(o))
-        return cli_fail(CLI_USAGE, "--%s: naive attention is offered without it only", flash_option(o));
+    if ((o->naive || o->paper) && (o->has_window || flash_option(o)))
+        return cli_fail(CLI_USAGE, "--%s: naive attention is offered without it only",
+                        o->has_window ? "window" : flash_option(o));
     if (o->num_seqlens > 0 && (!o->num_shapes || o->lens || o->block_sparse > 0))
         return cli_fail(CLI_USAGE, "--seqlens: expected with --shape, without --lens and --block-sparse");
     if (o->lines && (o->num_shapes || o->paper || o->decode || o->json || o->plot || o->input))

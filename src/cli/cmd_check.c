@@ -19,7 +19,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { CHECK_QUICK = OPTION_COMMAND, CHECK_SEED, CHECK_CASES, CHECK_VARIANTS, CHECK_REPEAT };
+enum { CHECK_QUICK = OPTION_COMMAND, CHECK_SEED, CHECK_CASES, CHECK_VARIANTS, CHECK_REPEAT, CHECK_SECONDS };
 
 static const option_row check_rows[] = {
     {CHECK_QUICK, "quick", 0, ARGUMENT_NONE, NULL,
@@ -31,6 +31,7 @@ static const option_row check_rows[] = {
      "only these groups: lean, full, dims, mods, sequences or pages"},
     {CHECK_REPEAT, "repeat", 0, ARGUMENT_REQUIRED, "N",
      "runs of every case, which have to give the same bits"},
+    {CHECK_SECONDS, "seconds", 0, ARGUMENT_REQUIRED, "S", "stop after so long, with what was run"},
     {CHECK_SEED, "seed", 0, ARGUMENT_REQUIRED, "N", "repeats the random inputs of an earlier check"},
     {CHECK_CASES, "save-cases", 0, ARGUMENT_REQUIRED, "DIR", "where failing cases go; default: here"},
     {OPTION_JSON, "json", 0, ARGUMENT_NONE, NULL, "print the result as JSON"},
@@ -61,6 +62,8 @@ typedef struct check_state {
     int json;
     int64_t seed;
     int64_t repeat; /* runs of a case */
+    float seconds;  /* 0: all cases are run */
+    double begin;
     const char *directory;
     int cases, failed, saved;
     cJSON *groups, *failures; /* with --json */
@@ -98,6 +101,12 @@ static int apply(void *user, int id, const char *name, const char *value)
     }
     case OPTION_PATH:
         return option_path(name, value, &s->path);
+    case CHECK_SECONDS: {
+        const int status = option_number(name, value, &s->seconds);
+        return status == CLI_OK && !(s->seconds > 0)
+                   ? cli_fail(CLI_USAGE, "--seconds '%.60s': expected a number above 0", value)
+                   : status;
+    }
     case CHECK_REPEAT: {
         const int status = option_integer(name, value, &s->repeat);
         return status == CLI_OK && (s->repeat < 1 || s->repeat > 1000)
@@ -265,6 +274,11 @@ static int is_taken(const check_state *s, const check_case *check)
            clattn_plan_supported(s->used->clattn, &desc, NULL, 0) != CLATTN_UNSUPPORTED;
 }
 
+static int is_late(const check_state *s)
+{
+    return s->seconds > 0 && platform_seconds() - s->begin > (double)s->seconds;
+}
+
 static int run_group(check_state *s, const check_group *group, int32_t path)
 {
     const int count = check_case_count(group, s->quick);
@@ -272,7 +286,7 @@ static int run_group(check_state *s, const check_group *group, int32_t path)
     group_result r = {0, 0, 0, 0};
     char types[32];
     group_types(group, types, sizeof types);
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < count && !is_late(s); i++) {
         check_case check;
         char reason[400];
         double share;
@@ -388,6 +402,7 @@ static void print_json(const check_state *s)
     cJSON_AddStringToObject(json, "device", s->device.entry.name);
     cJSON_AddNumberToObject(json, "seed", (double)s->seed);
     cJSON_AddBoolToObject(json, "quick", s->quick);
+    cJSON_AddBoolToObject(json, "complete", !is_late(s));
     cJSON_AddNumberToObject(json, "cases", s->cases);
     cJSON_AddNumberToObject(json, "failed", s->failed);
     cJSON_AddItemReferenceToObject(json, "groups", s->groups);
@@ -409,6 +424,7 @@ static int check_device(check_state *s, const common_options *common)
                "                                                                             allowed\n");
         fflush(stdout);
     }
+    s->begin = platform_seconds();
     const int status = run_paths(s, common);
     if (status != CLI_OK)
         return status;
@@ -417,7 +433,7 @@ static int check_device(check_state *s, const common_options *common)
     else if (s->failed)
         printf("\n%d of %d cases FAILED\n", s->failed, s->cases);
     else
-        printf("\nall %d cases passed\n", s->cases);
+        printf("\nall %d cases %spassed\n", s->cases, is_late(s) ? "that were run in time " : "");
     return s->failed ? CLI_FAILED : CLI_OK;
 }
 

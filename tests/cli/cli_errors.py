@@ -86,6 +86,14 @@ def usage(folder):
     expect(2, ["--kv-dtype", "--shape"], "bench", "--kv-dtype", "q8_0")
     expect(2, ["--shape"], "bench", "--preset", "decode", "--shape", "1,2,1,1,64,64")
     expect(2, ["--naive", "decode"], "bench", "--shape", "1,2,1,1,64,64", "--naive", "--page-size", "16")
+    for option in ["--lse"], ["--sinks"], ["--layout", "bshd"], ["--softcap", "2"], ["--alibi-max-bias", "8"], ["--lens"]:
+        expect(2, [option[0], "decode"], "bench", "--shape", "1,2,1,1,64,64", *option)
+        expect(2, [option[0], "naive"], "bench", "--shape", "1,2,1,99,99,64", "--naive", *option)
+    for option, value in (("--seqlens", "5,-1"), ("--seqlens", "x"), ("--seconds", "0"), ("--seconds", "601"),
+                          ("--softcap", "-1"), ("--layout", "hbsd"), ("--alibi-max-bias", "x")):
+        expect(2, [option], "bench", "--shape", "1,2,1,99,99,64", option, value)
+    expect(2, ["--seqlens", "--shape"], "bench", "--seqlens", "5,6")
+    expect(2, ["--lines"], "bench", "--lines", "--shape", "1,2,1,99,99,64")
     expect(2, ["backward", "not offered"], "bench", "--preset", "backward")
     expect(2, ["--preset"], "bench", "--preset", "essay")
     for shape in "1,2,3", "1,8,3,64,64,64", "0,1,1,1,1,1", "1,1,1,1,1,577", "1,1,1,1,1,", "a,b,c,d,e,f":
@@ -102,6 +110,8 @@ def usage(folder):
     expect(2, ["--kv-dtype"], "source", "--kv-dtype", "q9_0")
     expect(2, ["--seed"], "check", "--seed", "-1")
     expect(2, ["--phase"], "check", "--phase", "x")
+    expect(2, ["--repeat"], "check", "--repeat", "0")
+    expect(2, ["--seconds"], "check", "--seconds", "0")
     expect(2, ["--variants"], "check", "--variants", "x")
     if os.path.exists(out):
         fail("a refused run left a file")
