@@ -1,8 +1,8 @@
-/* warp.c: the functions of emulated_ptx.cl. Every work-item is a fiber; the 32 of a warp run one after the other up to
- * the next instruction that they execute together, which is then done for all.
+/* warp.c: the functions of emulated_ptx.cl. Every work-item is a fiber; the 32 of a warp run one after the
+ * other up to the next instruction that they execute together, which is then done for all.
  *
- * What a GPU does not promise does not happen either, or happens as badly as it may: an asynchronous copy spoils
- * its destination at once and arrives only when it is waited for. */
+ * What a GPU does not promise does not happen either, or happens as badly as it may: an asynchronous copy
+ * spoils its destination at once and arrives only when it is waited for. */
 #include "warp.h"
 
 #include <immintrin.h>
@@ -206,9 +206,18 @@ static void multiply(operation at, float *d, const uint32_t *a, uint32_t b0, uin
     pause_at(at);
 }
 
-void multiply_1(float *d, const uint32_t *a, uint32_t b0, uint32_t b1) { multiply(MULTIPLY_TF32, d, a, b0, b1); }
-void multiply_2(float *d, const uint32_t *a, uint32_t b0, uint32_t b1) { multiply(MULTIPLY_F16, d, a, b0, b1); }
-void multiply_3(float *d, const uint32_t *a, uint32_t b0, uint32_t b1) { multiply(MULTIPLY_BF16, d, a, b0, b1); }
+void multiply_1(float *d, const uint32_t *a, uint32_t b0, uint32_t b1)
+{
+    multiply(MULTIPLY_TF32, d, a, b0, b1);
+}
+void multiply_2(float *d, const uint32_t *a, uint32_t b0, uint32_t b1)
+{
+    multiply(MULTIPLY_F16, d, a, b0, b1);
+}
+void multiply_3(float *d, const uint32_t *a, uint32_t b0, uint32_t b1)
+{
+    multiply(MULTIPLY_BF16, d, a, b0, b1);
+}
 
 uint32_t bits_across(uint32_t x, uint32_t mask)
 {
@@ -263,7 +272,8 @@ static void do_load_matrices(lane *warp, int transposed)
         for (int matrix = 0; matrix < 4; matrix++) {
             uint16_t pair[2];
             for (int e = 0; e < 2; e++) {
-                const int along = i % 4 * 2 + e, row = transposed ? along : i / 4, column = transposed ? i / 4 : along;
+                const int along = i % 4 * 2 + e, row = transposed ? along : i / 4,
+                          column = transposed ? i / 4 : along;
                 const uint32_t address = warp[8 * matrix + row].number[0];
                 if (address % 16 != 0)
                     fail("ldmatrix of an address that is no multiple of 16");
