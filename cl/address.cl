@@ -57,7 +57,7 @@ typedef struct attention_buffers {
 // The parameters of a kernel as one struct.
 #define GATHERED_BUFFERS                                                                                 \
     {                                                                                                    \
-        q, k, v, o, lse, bias, mask, bias_head_scale, alibi_slopes, sinks, q_lens, kv_lens, q_offsets,   \
+        q, (const __global k_t *)LED(K_TYPE, k, args.k_lead), (const __global v_t *)LED(V_TYPE, v, args.v_lead), o,  lse, bias, mask, bias_head_scale, alibi_slopes, sinks, q_lens, kv_lens, q_offsets,   \
             tiles_count, tiles_index, user, k_scale, v_scale, cu_seqlens_q, cu_seqlens_k, block_table,   \
             status_words, workspace                                                                      \
     }

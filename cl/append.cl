@@ -37,7 +37,7 @@ typedef struct append_buffers {
 
 #define GATHERED_APPEND_BUFFERS                                                                          \
     {                                                                                                    \
-        k_new, v_new, k, v, k_scale, v_scale, q, q_out, kv_lens, kv_lens_out, q_lens, cu_seqlens_q,      \
+        k_new, v_new, (__global k_t *)LED(K_TYPE, k, args.k_lead), (__global v_t *)LED(V_TYPE, v, args.v_lead), k_scale, v_scale, q, q_out, kv_lens, kv_lens_out, q_lens, cu_seqlens_q,      \
             block_table, slot_mapping, positions, rope_cos, rope_sin, status_words                       \
     }
 

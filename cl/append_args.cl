@@ -34,6 +34,8 @@ typedef struct append_args {
     long rope_sin;
     long rope_sin_row;
     long status_words;
+    long k_lead; // as in attention_args
+    long v_lead;
     int first_group; // of this launch: long calls are cut into several
     int num_groups; // of this launch; 0: nothing to do (the warm-up)
     int batch;

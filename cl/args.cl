@@ -63,6 +63,8 @@ typedef struct attention_args {
     long block_table; // and from entry to entry of the batch:
     long block_table_batch;
     long status_words;
+    long k_lead; // of types of blocks: bytes from the handle to block 0, less than one
+    long v_lead;
     long parts; // floats from the workspace's begin; what splits give (address.cl)
     long part_rows; // rows of q, of all sequences together
     long q_offset; // with POSITION_EXPLICIT

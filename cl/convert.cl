@@ -17,6 +17,8 @@
 
 #define IS_SCALED(type) ((type) >= TYPE_I8 && (type) <= TYPE_F8_E5M2) // by a number of the call's
 #define IS_BLOCK(type) ((type) >= TYPE_Q8_0)
+// A buffer's address `lead` bytes on, where blocks begin; they need not lie at multiples of their size.
+#define LED(type, buffer, lead) ((const __global uchar *)(buffer) + (IS_BLOCK(type) ? (lead) : 0))
 
 #ifndef Q_TYPE // storage type of q; likewise k, v, o and bias
 #define Q_TYPE TYPE_F32

@@ -6,6 +6,7 @@ typedef struct convert_args {
     tensor_address from;
     tensor_address to;
     tensor_address scale;
+    long to_lead; // as k_lead in attention_args
     int first_group; // of this launch: long calls are cut into several
     int num_groups; // of this launch; 0: nothing to do (the warm-up)
     int heads;

@@ -21,5 +21,5 @@ convert_rows(const __global q_t *from, __global k_t *to, __global float *scale, 
     const float inverse =
         inverse_scale_of_row(K_TYPE, (a->features & FEATURE_K_SCALE) != 0,
                              scale + head_base(&a->scale, batch, head) + token * a->scale.token, largest, id);
-    store_row(to, head_base(&a->to, batch, head) + token * a->to.token, row, a->head_dim, inverse, id);
+    store_row((__global k_t *)LED(K_TYPE, to, a->to_lead), head_base(&a->to, batch, head) + token * a->to.token, row, a->head_dim, inverse, id);
 }

@@ -315,8 +315,8 @@ INLINE void finish_scores(float_v (*scores)[PANEL_VECTORS], float_v new_max[PANE
 // ---- The steps of the main loop ---------------------------------------------------------------------
 
 // S^T = K Q^T for a panel, forbidden ones as -inf; new_max: the running maximum with them. Micro-tiles start
-// at multiples of KEY_TILE, so that none reaches beyond the block; only where some row may not see some key
-// are scores compared with the bounds.
+// at multiples of KEY_TILE, so that none reaches beyond the block, though it may beyond `keys`; only where some
+// row may not see some key are scores compared with the bounds.
 INLINE void score_panel(float_v (*scores)[PANEL_VECTORS], float_v new_max[PANEL_VECTORS],
                         const query_panel *panel, const float *k_rows, int block, key_range keys,
                         const score_inputs *at)
@@ -335,12 +335,13 @@ INLINE void score_panel(float_v (*scores)[PANEL_VECTORS], float_v new_max[PANEL_
                 UNROLL for (int v = 0; v < PANEL_VECTORS; v++)
                     tile[i][v] += k[i * K_STRIDE + c] * panel->q[c][v];
 
-        if (!tile_is_full(panel->first_row, panel->last_row, block + j, block + j + KEY_TILE - 1,
+        if (j < keys.begin || j + KEY_TILE > keys.end ||
+            !tile_is_full(panel->first_row, panel->last_row, block + j, block + j + KEY_TILE - 1,
                           at->seq.kv_len, at->seq.band_begin, at->seq.band_end))
             UNROLL for (int v = 0; v < PANEL_VECTORS; v++) {
                 const int_v row = rows_of(panel, v);
-                const int_v begin = row + at->seq.band_begin;
-                const int_v end = min(row + at->seq.band_end, at->seq.kv_len);
+                const int_v begin = max(row + at->seq.band_begin, block + keys.begin);
+                const int_v end = min(row + at->seq.band_end, block + keys.end);
                 UNROLL for (int i = 0; i < KEY_TILE; i++) {
                     const int_v key = block + j + i;
                     tile[i][v] = key >= begin && key < end ? tile[i][v] : (float_v)(-INFINITY);

@@ -1,5 +1,5 @@
 // encode.cl: float to the types of convert.cl and cache_types.cl, for kernels that fill caches. Blocks come out
-// byte for byte as ggml's reference quantisers make them, except IQ4_NL, whose scale is not a matter of format.
+// byte for byte as ggml's reference quantisers make them.
 //
 // Bytes are only equal where all arithmetic is: products are not fused with sums here (the pragma; ON, the
 // language's default, returns at the end), and quotients are rounded correctly, which OpenCL does not promise.
@@ -164,21 +164,24 @@ ENCODE_INLINE int nearest_iq4_nl(float x)
            (x >= 61.0f) + (x >= 79.0f) + (x >= 101.0f);
 }
 
-// The extreme is given the table's first entry, -127; with all entries chosen, d is what fits them best:
-// sum(x q) / sum(q^2) makes sum((x - d q)^2) least.
+// The extreme is given the table's first entry, -127; with all entries chosen, d is what fits them best, where
+// errors count by x^2: sum(w x q) / sum(w q^2) makes sum(w (x - d q)^2) least. Powers of two keep x^2 finite and
+// change no bit.
 ENCODE_INLINE void encode_13(__global storage_13 *b, const float *x)
 {
     uchar codes[BLOCK_ELEMENTS];
-    const float inverse = inverse_of(exact_quotient(extreme_of(x), -127.0f));
+    const float extreme = extreme_of(x), inverse = inverse_of(exact_quotient(extreme, -127.0f));
+    const float unit = as_float(0x7f000000 - (as_uint(extreme) & 0x7f800000)); // its exponent, negated
     float product = 0.0f, square = 0.0f;
     UNROLLED for (int i = 0; i < BLOCK_ELEMENTS; i++) {
         const int n = nearest_iq4_nl(x[i] * inverse);
         const float entry = (float)iq4_nl_entries4((int4)(n)).x;
-        product += x[i] * entry;
-        square += entry * entry;
+        const float part = x[i] * unit, weighted = part * part * entry;
+        product += weighted * x[i];
+        square += weighted * entry;
         codes[i] = (uchar)n;
     }
-    store_f16(&b->d, exact_quotient(product, square));
+    store_f16(&b->d, square > 0.0f ? exact_quotient(product, square) : 0.0f);
     store_nibbles(b->codes, codes);
 }
 

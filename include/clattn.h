@@ -160,6 +160,24 @@ CLATTN_API clattn_status clattn_context_create(clattn_context **out, cl_context 
                                                const clattn_context_options *options);
 CLATTN_API void clattn_context_release(clattn_context *context); /* NULL: nothing happens */
 
+/* What a context has built since it was created: for reports, and to hold that nothing is built where nothing
+ * should be. */
+typedef struct clattn_builds {
+    uint32_t struct_size;
+    uint32_t reserved;
+    uint64_t compiled;     /* programs from source */
+    uint64_t loaded;       /* programs from the cache */
+    uint64_t microseconds; /* that both took, in whichever threads, failed ones included */
+} clattn_builds;
+
+#define CLATTN_BUILDS_INIT                \
+    {                                     \
+        sizeof(clattn_builds), 0, 0, 0, 0 \
+    }
+
+/* Fills *builds, whose struct_size is set. */
+CLATTN_API clattn_status clattn_context_builds(clattn_context *context, clattn_builds *builds);
+
 /* A ready-made cache in a directory (created if it is missing, one level). Entries appear by atomic
  * rename, so processes may share it. Pass the hooks in clattn_context_options.cache and close the cache
  * after the contexts that use it. Errors while loading or storing are not errors of a call: the program
@@ -367,7 +385,8 @@ CLATTN_API clattn_status clattn_plan_source(const clattn_plan *plan, const char 
  * blocks, strides of k and v count blocks.
  *
  * Strides that are not named are unused.
- * BHSD, BSHD or interleaved QKV are strides, not modes. byte_offset is a multiple of the element size.
+ * BHSD, BSHD or interleaved QKV are strides, not modes. byte_offset is a multiple of the element size, for types
+ * of blocks of the largest power of two that divides a block's (2; Q4_1: 4, Q5_1: 8).
  * Rows whose offset and strides are multiples of four elements are read fastest. */
 typedef struct clattn_tensor {
     int32_t mem_kind;
@@ -563,7 +582,7 @@ CLATTN_API clattn_status clattn_record_forward(clattn_plan *plan, void *command_
  *   rounded. A row of zeros has scale 0.
  * - Types of blocks: as ggml's reference quantisers (round half away from zero in Q8_0; the others
  *   truncate x / d + 8.5 and the like). IQ4_NL: the number of largest magnitude is given the entry -127, the
- *   others the entries nearest to them, then d is the one with the least squared error for these.
+ *   others the entries nearest to them, then d is the one with the least squared error, weighted by x^2.
  * A scale whose inverse is beyond float32's range counts as 0.
  * NaN and inf in types of blocks and I8 give values of that block or row without meaning. */
 typedef struct clattn_append_args {
@@ -586,9 +605,11 @@ typedef struct clattn_append_args {
     clattn_tensor q_lens;       /* [batch] int32 with Q_LENS: new tokens of each entry */
     clattn_tensor cu_seqlens_q; /* [batch + 1] int32 with CU_SEQLENS_Q */
     clattn_tensor block_table;  /* [batch, max_blocks] int32 with BLOCK_TABLE and without SLOT_MAPPING */
-    clattn_tensor slot_mapping; /* [batch, new_len] int32, or packed [total_new] (stride: batch, token) */
-    clattn_tensor positions;    /* likewise; NULL: from kv_lens */
-    clattn_tensor rope_cos;     /* [rope_len, rotary_dim / 2] float32 with ROPE_TABLES (stride: position) */
+    /* [batch, new_len] int32, or packed [total_new] (stride: batch, token). An int64 table on a little-endian
+     * device is an int32 table with twice the strides. */
+    clattn_tensor slot_mapping;
+    clattn_tensor positions; /* likewise; NULL: from kv_lens */
+    clattn_tensor rope_cos;  /* [rope_len, rotary_dim / 2] float32 with ROPE_TABLES (stride: position) */
     clattn_tensor rope_sin;
     clattn_tensor status_words;
     int64_t batch;

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-static_assert(sizeof(append_args) == 8 * 32 + 5 * 24 + 8 * 8 + 22 * 4, "host and kernel must agree");
+static_assert(sizeof(append_args) == 8 * 32 + 5 * 24 + 10 * 8 + 22 * 4, "host and kernel must agree");
 
 static void set_rope(append_args *out, const clattn__append_call *call)
 {
@@ -48,6 +48,8 @@ static void set_arguments(append_args *out, const clattn__append_call *call)
     out->rope_cos_row = args->rope_cos.stride[0];
     out->rope_sin = (cl_long)(args->rope_sin.byte_offset / 4);
     out->rope_sin_row = args->rope_sin.stride[0];
+    out->k_lead = clattn__lead_of(&x[CLATTN__APPEND_K]);
+    out->v_lead = clattn__lead_of(&x[CLATTN__APPEND_V]);
     out->status_words = (cl_long)(args->status_words.byte_offset / 4);
     out->batch = (cl_int)args->batch;
     out->new_len = (cl_int)args->new_len;

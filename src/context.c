@@ -136,3 +136,21 @@ void clattn_context_release(clattn_context *context)
     if (left == 0)
         context_destroy(context);
 }
+
+clattn_status clattn_context_builds(clattn_context *context, clattn_builds *builds)
+{
+    if (context == NULL)
+        return CLATTN_INVALID_ARGUMENT;
+    RETURN_ERROR_IF(builds == NULL, &context->log, CLATTN_INVALID_ARGUMENT,
+                    "clattn_context_builds: builds is NULL");
+    RETURN_ERROR_IF(builds->struct_size < sizeof *builds, &context->log, CLATTN_INVALID_ARGUMENT,
+                    "clattn_context_builds: builds.struct_size = %u; expected at least %u, as by "
+                    "CLATTN_BUILDS_INIT",
+                    (unsigned)builds->struct_size, (unsigned)sizeof *builds);
+    const uint32_t struct_size = builds->struct_size;
+    clattn__mutex_lock(&context->mutex);
+    *builds = context->builds;
+    clattn__mutex_unlock(&context->mutex);
+    builds->struct_size = struct_size;
+    return CLATTN_SUCCESS;
+}

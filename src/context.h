@@ -23,7 +23,8 @@ struct clattn_context {
     clattn__mutex mutex;          /* guards what follows */
     clattn__condition program_settled;
     struct clattn__program *programs; /* owned; kept until the context goes */
-    int references;                   /* the caller's one, and one for each plan */
+    clattn_builds builds;
+    int references; /* the caller's one, and one for each plan */
 };
 
 void clattn__context_retain(clattn_context *context);

@@ -8,7 +8,7 @@
 
 #define WHERE "clattn_enqueue_convert"
 
-static_assert(sizeof(convert_args) == 3 * 32 + 6 * 4, "host and kernel must agree");
+static_assert(sizeof(convert_args) == 3 * 32 + 8 + 6 * 4, "host and kernel must agree");
 
 static clattn_status check(clattn__operand operands[CLATTN__CONVERT_BUFFERS], clattn_convert_args *args,
                            const clattn_plan *plan)
@@ -52,6 +52,7 @@ static clattn_status launch(clattn_plan *plan, clattn__emitter *emitter, const c
     args.from = clattn__tensor_address_of(&operands[CLATTN__CONVERT_FROM]);
     args.to = clattn__tensor_address_of(&operands[CLATTN__CONVERT_TO]);
     args.scale = clattn__tensor_address_of(&operands[CLATTN__CONVERT_SCALE]);
+    args.to_lead = clattn__lead_of(&operands[CLATTN__CONVERT_TO]);
     args.heads = desc->heads_kv;
     args.len = (cl_int)given->len;
     args.head_dim = desc->head_dim_qk;

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-static_assert(sizeof(attention_args) == 12 * 32 + 6 * 24 + 15 * 8 + 34 * 4, "host and kernel must agree");
+static_assert(sizeof(attention_args) == 12 * 32 + 6 * 24 + 17 * 8 + 34 * 4, "host and kernel must agree");
 
 static int64_t clamp(int64_t value, int64_t limit)
 {
@@ -97,6 +97,8 @@ void clattn__forward_args_of(attention_args *out, const clattn__forward_call *ca
     out->block_table = (cl_long)(args->block_table.byte_offset / 4);
     out->block_table_batch = args->block_table.stride[0];
     out->status_words = (cl_long)(args->status_words.byte_offset / 4);
+    out->k_lead = clattn__lead_of(&operands[CLATTN__BUFFER_K]);
+    out->v_lead = clattn__lead_of(&operands[CLATTN__BUFFER_V]);
     out->batch = (cl_int)args->batch;
     out->total_q = (cl_int)args->total_q;
     out->total_k = (cl_int)args->total_k;

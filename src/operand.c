@@ -8,7 +8,8 @@ static uint64_t address_of(const clattn_tensor *tensor)
     return is_pointer(tensor) ? (uint64_t)(uintptr_t)tensor->handle : 0;
 }
 
-/* The largest power of two that divides every element's place in a buffer: what kernels may count on. */
+/* The largest power of two that divides an element's size, for plain types the size itself: what kernels count
+ * on. */
 static uint64_t alignment_of(size_t element) { return (uint64_t)element & (~(uint64_t)element + 1); }
 
 /* Elements from the first to the last one, inclusive; -1 if that overflows. */
@@ -129,10 +130,11 @@ clattn_status clattn__check_operand(clattn__operand *x, const char *where, const
         RETURN_ERROR_IF(t->stride[axis] < 0, log, CLATTN_INVALID_ARGUMENT,
                         "%s: %s.stride[%d] (%s) = %lld; expected >= 0", where, x->name, axis, axes[axis],
                         (long long)t->stride[axis]);
-    RETURN_ERROR_IF(t->byte_offset % x->element != 0, log, CLATTN_INVALID_ARGUMENT,
-                    "%s: %s.byte_offset = %llu; expected a multiple of the element size %u", where, x->name,
-                    (unsigned long long)t->byte_offset, (unsigned)x->element);
-    FORWARD_IF_ERROR(clattn__check_alignment(t, alignment_of(x->element), where, x->name, log));
+    const uint64_t alignment = alignment_of(x->element);
+    RETURN_ERROR_IF(t->byte_offset % alignment != 0, log, CLATTN_INVALID_ARGUMENT,
+                    "%s: %s.byte_offset = %llu; expected a multiple of %u", where, x->name,
+                    (unsigned long long)t->byte_offset, (unsigned)alignment);
+    FORWARD_IF_ERROR(clattn__check_alignment(t, alignment, where, x->name, log));
     if (empty)
         return CLATTN_SUCCESS;
     const int64_t elements = extent(x);

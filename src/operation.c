@@ -60,6 +60,8 @@ tensor_address clattn__tensor_address_of(const clattn__operand *x)
     return address;
 }
 
+cl_long clattn__lead_of(const clattn__operand *x) { return (cl_long)(x->tensor->byte_offset % x->element); }
+
 number_address clattn__number_address_of(const clattn__operand *x)
 {
     const clattn_tensor *t = x->tensor;

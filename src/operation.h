@@ -27,6 +27,8 @@ void clattn__make_table(clattn_tensor *tensor);
 
 /* Strides of axes of length 1 are 0 there: such an axis repeats. */
 tensor_address clattn__tensor_address_of(const clattn__operand *operand);
+/* Bytes from the handle to element 0, less than an element: an offset need only be aligned. */
+cl_long clattn__lead_of(const clattn__operand *operand);
 number_address clattn__number_address_of(const clattn__operand *operand);
 
 /* Hands the event of what was emitted to the caller, or after a failure lets go of it. */

@@ -362,10 +362,15 @@ clattn_status clattn__program_get(clattn__program **out, clattn_context *context
         program_destroy(fresh, context);
 
     if (build_here) { /* without any lock: it takes seconds */
-        status = load_from_cache(program, context) ? CLATTN_SUCCESS : build_from_source(program, context);
+        const double start = clattn__seconds();
+        const int is_loaded = load_from_cache(program, context);
+        status = is_loaded ? CLATTN_SUCCESS : build_from_source(program, context);
         if (status != CLATTN_SUCCESS)
             release_objects(program, context);
         clattn__mutex_lock(&context->mutex);
+        context->builds.loaded += (uint64_t)is_loaded;
+        context->builds.compiled += status == CLATTN_SUCCESS && !is_loaded;
+        context->builds.microseconds += (uint64_t)(1e6 * (clattn__seconds() - start));
         program->status = status;
         program->state = status == CLATTN_SUCCESS ? CLATTN__READY : CLATTN__FAILED;
         clattn__condition_wake_all(&context->program_settled);

@@ -64,4 +64,4 @@ stage "sanitizers" 500 sanitized_tests
 stage "build" 120 build release
 echo "==== stages so far$times"
 echo "==== tests (budget 1200 s)"
-CLATTN_ISA_REQUIRE=1 CLATTN_CONFORMANCE_REQUIRE=1 exec ctest --preset release -j "$jobs" --timeout 900
+CLATTN_ISA_REQUIRE=1 CLATTN_CONFORMANCE_REQUIRE=1 CLATTN_LLAMA_REQUIRE=1 exec ctest --preset release -j "$jobs" --timeout 900

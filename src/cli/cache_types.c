@@ -5,6 +5,7 @@
 #include "clattn.h"
 #include "tensor_convert.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -142,15 +143,18 @@ static void encode_block(const block_format *f, const float *x, uint8_t *block)
               : f->bits == 8 ? fabsf(extreme) / 127.0f
                              : extreme / (float)-f->zero;
     const float inverse = inverse_of(d);
+    const int exponent = fabsf(extreme) < FLT_MIN ? -127 : ilogbf(extreme);
     float product_sum = 0.0f, square_sum = 0.0f;
     for (int i = 0; i < BLOCK; i++) {
         const float scaled = (f->has_m ? x[i] - low : x[i]) * inverse;
         if (f->is_table) {
             const int n = nearest_entry(scaled);
             const float entry = (float)iq4_nl[n];
-            const float product = x[i] * entry;
+            const float part = ldexpf(x[i], -exponent),
+                        weighted = part * part * entry; /* errors count by x^2 */
+            const float product = weighted * x[i], square = weighted * entry;
             product_sum += product;
-            square_sum += entry * entry;
+            square_sum += square;
             set_code(f, block, i, n);
         } else if (f->bits == 8) {
             set_code(f, block, i, isfinite(scaled) ? (int)roundf(scaled) : 0);
@@ -159,7 +163,7 @@ static void encode_block(const block_format *f, const float *x, uint8_t *block)
         }
     }
     if (f->is_table)
-        d = product_sum / square_sum;
+        d = square_sum > 0.0f ? product_sum / square_sum : 0.0f;
     store_f16(block, d);
     if (f->has_m)
         store_f16(block + 2, low);

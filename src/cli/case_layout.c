@@ -91,7 +91,7 @@ static int lay_out_tensor(attention_case *c, int tensor)
     for (int i = 0; i < o->num_strides[tensor]; i++)
         t->stride[i] = o->strides[tensor][i];
     t->offset = (uint64_t)o->offset_bytes[tensor];
-    const size_t unit = tensor == TENSOR_USER ? 16 : t->element;
+    const size_t unit = tensor == TENSOR_USER ? 16 : t->element & (~t->element + 1);
     if (t->offset % unit != 0)
         return cli_fail(CLI_USAGE, "--offset-bytes %s=%" PRIu64 ": expected a multiple of %d bytes",
                         tensor_names[tensor], t->offset, (int)unit);

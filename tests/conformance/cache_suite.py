@@ -62,8 +62,9 @@ def plain_iq4_nl(x):
     return (nearest * d.astype(np.float16).astype(np.float32)).reshape(x.shape)
 
 
-def squared_error(values, x):
-    return float(np.square(values.astype(np.float64) - x).sum())
+def weighted_error(values, x):
+    """As the encoder counts it: by x^2."""
+    return float((np.square(x.astype(np.float64)) * np.square(values.astype(np.float64) - x)).sum())
 
 
 def run(attention, rng, kind, source, values, shape, scaled):
@@ -86,8 +87,8 @@ def run(attention, rng, kind, source, values, shape, scaled):
         return "the scale is not the largest magnitude / 127"
     expected = expected_bytes(kind, x, scale)
     if expected is None:
-        error, plain = squared_error(cache_types.load(stored), x), squared_error(plain_iq4_nl(x), x)
-        return None if error <= plain * (1 + 1e-3) else "squared error %g, of the plainest scale %g" % (error, plain)
+        error, plain = weighted_error(cache_types.load(stored), x), weighted_error(plain_iq4_nl(x), x)
+        return None if error <= plain * (1 + 1e-3) else "weighted error %g, of the plainest scale %g" % (error, plain)
     is_bytes = np.ascontiguousarray(stored).view(np.uint8).reshape(-1)
     expected = np.ascontiguousarray(expected).view(np.uint8).reshape(-1)
     wrong = np.flatnonzero(is_bytes != expected)

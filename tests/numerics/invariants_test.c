@@ -477,39 +477,59 @@ static void unread_values_change_nothing(int32_t dtype, random_state *random)
     }
 }
 
-/* NaN or infinities in K at one key: the rows that may see it become NaN; to the others it is as if it were
- * not there, to the bit where rows do not decide together when to rescale. */
+/* A value in K at one key: if it is NaN, the rows that may see it become NaN; to the others it is as if it
+ * were not there, to the bit where rows do not decide together when to rescale. */
+static void break_key(call_spec *spec, int64_t key, float value, random_state *random)
+{
+    const int exact = options.path == CLATTN_PATH_CPU;
+    call_data clean, broken;
+    if (spec->layout_in == LAYOUT_BROADCAST) /* there one key is several */
+        spec->layout_in = LAYOUT_BSHD;
+    data_create(&clean, spec);
+    data_create(&broken, spec);
+    const tensor_view *k = &broken.view[TENSOR_K];
+    for (int64_t b = 0; b < spec->batch; b++)
+        for (int64_t h = 0; h < spec->heads_kv; h++)
+            view_store(k, b, h, key, random_between(random, 0, spec->head_dim_qk - 1), value);
+    const verdict found = run_and_verify(&clean);
+    run(&broken);
+    const reference_call call = data_reference(&clean);
+    for (int64_t b = 0; b < spec->batch; b++)
+        for (int64_t h = 0; h < spec->heads_q; h++)
+            for (int64_t i = 0; i < rows_of(&clean, b); i++)
+                if (!reference_is_allowed(&call, b, h, i, key))
+                    compare_row(&clean, &broken, b, h, i, exact ? -1 : 2 * found.tolerance_o,
+                                exact ? -1 : 2 * found.tolerance_lse, 0);
+                else if (isnan(value) && !isnan(lse_of(&broken, b, h, i)))
+                    fault(spec, "lse[%d, %d, %d] is no NaN, though the row sees key %d", (int)b, (int)h,
+                          (int)i, (int)key);
+    data_destroy(&clean);
+    data_destroy(&broken);
+}
+
 static void broken_keys_stay_where_they_are(int32_t dtype, random_state *random)
 {
     const float values[] = {NAN, INFINITY, -INFINITY};
-    const int exact = options.path == CLATTN_PATH_CPU;
     for (int n = 0; n < FORBIDDINGS; n++) {
         call_spec spec = draw_forbidding(dtype, &forbiddings[n], random);
-        const int64_t key = random_between(random, 0, spec.kv_len - 1);
-        const float value = values[random_between(random, 0, 2)];
-        call_data clean, broken;
-        if (spec.layout_in == LAYOUT_BROADCAST) /* there one key is several */
-            spec.layout_in = LAYOUT_BSHD;
-        data_create(&clean, &spec);
-        data_create(&broken, &spec);
-        const tensor_view *k = &broken.view[TENSOR_K];
-        for (int64_t b = 0; b < spec.batch; b++)
-            for (int64_t h = 0; h < spec.heads_kv; h++)
-                view_store(k, b, h, key, random_between(random, 0, spec.head_dim_qk - 1), value);
-        const verdict found = run_and_verify(&clean);
-        run(&broken);
-        const reference_call call = data_reference(&clean);
-        for (int64_t b = 0; b < spec.batch; b++)
-            for (int64_t h = 0; h < spec.heads_q; h++)
-                for (int64_t i = 0; i < rows_of(&clean, b); i++)
-                    if (!reference_is_allowed(&call, b, h, i, key))
-                        compare_row(&clean, &broken, b, h, i, exact ? -1 : 2 * found.tolerance_o,
-                                    exact ? -1 : 2 * found.tolerance_lse, 0);
-                    else if (isnan(value) && !isnan(lse_of(&broken, b, h, i)))
-                        fault(&spec, "lse[%d, %d, %d] is no NaN, though the row sees key %d", (int)b, (int)h,
-                              (int)i, (int)key);
-        data_destroy(&clean);
-        data_destroy(&broken);
+        break_key(&spec, random_between(random, 0, spec.kv_len - 1), values[random_between(random, 0, 2)],
+                  random);
+    }
+}
+
+/* Likewise beside borders of listed tiles, where kernels compute more scores than the rows may see. */
+static void broken_keys_beside_listed_tiles(int32_t dtype, random_state *random)
+{
+    for (int n = 0; n < 6; n++) {
+        call_spec spec = draw_spec(dtype, 0, random);
+        set_feature(&spec, CLATTN_FEATURE_KEY_TILES, random);
+        spec.batch = 1;
+        spec.q_len = spec.tile_rows = 140;
+        spec.kv_len = 200;
+        spec.tile_keys = 2 * (int32_t)random_between(random, 8, 24) + 1;
+        spec.tiles_percent = 50;
+        const int64_t border = spec.tile_keys * random_between(random, 1, spec.kv_len / spec.tile_keys - 1);
+        break_key(&spec, border + random_between(random, -3, 2), n % 2 == 0 ? INFINITY : 1e30f, random);
     }
 }
 
@@ -709,6 +729,7 @@ static const property properties[] = {
     {"rows_are_independent", rows_are_independent, 0},
     {"unread_values_change_nothing", unread_values_change_nothing, 1},
     {"broken_keys_stay_where_they_are", broken_keys_stay_where_they_are, 1},
+    {"broken_keys_beside_listed_tiles", broken_keys_beside_listed_tiles, 0},
     {"rows_with_one_key", rows_with_one_key, 1},
     {"rows_without_keys", rows_without_keys, 1},
     {"lowest_bias_is_uniform", lowest_bias_is_uniform, 0},

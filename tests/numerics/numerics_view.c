@@ -87,8 +87,8 @@ void view_place(tensor_view *view, tensor_layout layout, random_state *random)
 
 uint64_t view_guard(const tensor_view *view)
 {
-    const uint64_t element = view_element_size(view);
-    return (GUARD_BYTES + element - 1) / element * element;
+    const uint64_t element = view_element_size(view), alignment = element & (~element + 1);
+    return (GUARD_BYTES + alignment - 1) / alignment * alignment;
 }
 
 void view_make_buffer(tensor_view *view)

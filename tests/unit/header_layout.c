@@ -41,6 +41,14 @@ AFTER(allocator, user, allocate);
 AFTER(allocator, allocate, release);
 LAST(allocator, release);
 
+typedef clattn_builds builds;
+FIRST(builds, struct_size);
+AFTER(builds, struct_size, reserved);
+AFTER(builds, reserved, compiled);
+AFTER(builds, compiled, loaded);
+AFTER(builds, loaded, microseconds);
+LAST(builds, microseconds);
+
 typedef clattn_plan_desc desc;
 static_assert(offsetof(desc, phase) == 4, "phase");
 static_assert(offsetof(desc, heads_q) == 28, "heads_q");

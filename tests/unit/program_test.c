@@ -81,6 +81,11 @@ static uint64_t use_cache(memory_cache *cache, const clattn_plan_desc *desc)
     clattn_fakedev_reset();
     clattn_plan *plan = plan_with(context, desc);
     const uint64_t builds = source_builds();
+    clattn_builds told = CLATTN_BUILDS_INIT;
+    assert_int_equal(clattn_context_builds(context, &told), CLATTN_SUCCESS);
+    assert_int_equal(told.compiled, builds);
+    assert_int_equal(told.compiled + told.loaded, 1);
+    assert_true(told.microseconds > 0);
     call_open(&call, device.context, desc, 1, 5, 9, 1);
     call_run(&call, plan);
     call_close(&call);
@@ -105,6 +110,29 @@ static void key_of(const clattn_plan_desc *desc, const clattn_context_options *m
     clattn_context_release(context);
     assert_int_equal(cache.stores, 0);
     strcpy(key, cache.key);
+}
+
+static void test_builds_refusals(void **state)
+{
+    (void)state;
+    log_record log = LOG_RECORD_INIT;
+    clattn_context_options options = options_with(&log);
+    clattn_context *context = context_with(&options);
+    clattn_builds builds = CLATTN_BUILDS_INIT;
+    assert_int_equal(clattn_context_builds(NULL, &builds), CLATTN_INVALID_ARGUMENT);
+    log_clear(&log);
+    expect_refusal(&log, clattn_context_builds(context, NULL), CLATTN_INVALID_ARGUMENT, "builds is NULL");
+    builds.struct_size = 8;
+    builds.compiled = 7;
+    log_clear(&log);
+    expect_refusal(&log, clattn_context_builds(context, &builds), CLATTN_INVALID_ARGUMENT,
+                   "builds.struct_size = 8");
+    assert_int_equal(builds.compiled, 7);
+    builds.struct_size = sizeof builds;
+    assert_int_equal(clattn_context_builds(context, &builds), CLATTN_SUCCESS);
+    assert_int_equal(builds.struct_size, sizeof builds);
+    assert_int_equal(builds.compiled, 0);
+    clattn_context_release(context);
 }
 
 /* ---- Build counts ---- */
@@ -414,6 +442,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_program_for_a_model),
+        cmocka_unit_test(test_builds_refusals),
         cmocka_unit_test(test_key_covers_what_is_compiled),
         cmocka_unit_test(test_key_covers_the_device),
         cmocka_unit_test(test_second_context_builds_nothing),

@@ -478,7 +478,7 @@ static void test_packed(void **state)
     REFUSED(packed, cu_seqlens_q.handle, NULL, INVALID, "cu_seqlens_q.handle is NULL|expected");
     REFUSED(packed, cu_seqlens_k.handle, NULL, INVALID, "cu_seqlens_k.handle is NULL|expected");
     REFUSED(packed, cu_seqlens_q.byte_offset, 2, INVALID,
-            "cu_seqlens_q.byte_offset = 2|expected a multiple of the element size 4");
+            "cu_seqlens_q.byte_offset = 2|expected a multiple of 4");
     REFUSED(packed, cu_seqlens_q.byte_offset, BYTES - 8, SMALL,
             "cu_seqlens_q: the buffer has 8192 bytes|expected at least 8196");
     REFUSED(packed, cu_seqlens_k.byte_offset, BYTES - 8, SMALL,
@@ -508,7 +508,7 @@ static void test_paged(void **state)
     REFUSED(paged, status_words.handle, NULL, INVALID, "status_words.handle is NULL|expected");
     REFUSED(paged, block_table.stride[0], -1, INVALID, "block_table.stride[0] (batch) = -1|expected >= 0");
     REFUSED(paged, block_table.byte_offset, 6, INVALID,
-            "block_table.byte_offset = 6|multiple of the element size 4");
+            "block_table.byte_offset = 6|multiple of 4");
     REFUSED(paged, block_table.byte_offset, BYTES - 12, SMALL,
             "block_table: the buffer has 8192 bytes|expected at least 8196");
     REFUSED(paged, block_table.stride[0], 2048, SMALL,
@@ -540,7 +540,7 @@ static void test_cache_types(void **state)
     REFUSED(scaled, v_scale.handle, NULL, INVALID, "v_scale.handle is NULL|expected");
     REFUSED(scaled, k_scale.stride[1], -1, INVALID, "k_scale.stride[1] (head) = -1|expected >= 0");
     REFUSED(scaled, v_scale.byte_offset, 1, INVALID,
-            "v_scale.byte_offset = 1|multiple of the element size 4");
+            "v_scale.byte_offset = 1|multiple of 4");
     REFUSED(scaled, v_scale.stride[2], 1000, SMALL,
             "v_scale: the buffer has 8192 bytes|expected at least 28036");
     REFUSED(scaled, k.byte_offset, BYTES - 255, SMALL, "k: the buffer has 8192 bytes|expected at least 8193");
@@ -567,8 +567,8 @@ static void test_types_of_blocks(void **state)
     args.batch = BATCH;
     args.q_len = Q_LEN;
     args.kv_len = KV_LEN;
-    args.k.byte_offset = 32;
-    expect_no_forward(plan, &args, INVALID, "k.byte_offset = 32|expected a multiple of the element size 34");
+    args.k.byte_offset = 33;
+    expect_no_forward(plan, &args, INVALID, "k.byte_offset = 33|expected a multiple of 2");
     args.k.byte_offset = 34;
     args.k.stride[2] = 16; /* rows of 7 * 16 + 2 blocks, two sequences */
     args.k.stride[0] = 128;
