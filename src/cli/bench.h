@@ -183,6 +183,7 @@ typedef struct bench_result {
     int sets, calls;         /* calls back to back in one repetition */
     double latency, enqueue; /* seconds of a single call with clFinish; of the host for a call */
     double plan;             /* seconds of clattn_plan_create */
+    int tuned;               /* its plan has tiles that a tuning text chose */
 } bench_result;
 
 typedef struct bench_results {
@@ -215,6 +216,9 @@ int bench_write_plot(const bench_results *results, const cli_device *device, con
 /* Whether the bytes of K and V are what counts. */
 int bench_is_decode(const bench_options *o);
 
+/* Takes one --shape: five numbers, then the head dims. */
+int bench_option_shape(bench_options *o, const char *value);
+
 /* Parses and checks; prints the help if that is asked for (common.help). Returns an exit status. */
 int bench_options_parse(bench_options *out, int argc, char **argv);
 
@@ -229,6 +233,7 @@ typedef struct bench_state {
     int naive_open;
     int32_t naive_dtype;
     bench_results results;
+    int quiet; /* no rows are printed */
 } bench_state;
 
 int bench_need_naive(bench_state *state);

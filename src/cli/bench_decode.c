@@ -450,7 +450,9 @@ static int find_splits(const decode_call *call, int64_t *splits)
     options.log = read_splits;
     options.log_user = splits;
     options.cache = call->device->cache;
-    options.max_local_bytes = call->options->common.local_bytes;
+    options.max_local_bytes = call->device->max_local_bytes;
+    options.tuning = call->device->tuning;
+    options.tuning_bytes = call->device->tuning_bytes;
     clattn_status status =
         clattn_context_create(&context, call->device->context, call->device->entry.device, &options);
     if (status == CLATTN_SUCCESS)
@@ -469,6 +471,7 @@ static void describe(const decode_call *call, bench_result *r)
     char text[1024];
     plan_text(call->plan, text, sizeof text);
     plan_path_and_tiles(text, r->path, r->tiles);
+    r->tuned = strstr(text, "tuned ") != NULL;
     r->op = "decode";
     r->shape = call->shape;
     r->dtype = call->dtype[0];
@@ -565,7 +568,8 @@ int bench_run_decode(bench_state *state, const bench_shape *shape, int64_t page_
     if (status == CLI_OK) {
         describe(&call, &result);
         result.ceiling_fraction = result.bytes / result.time.median / state->ceiling.copy_bytes;
-        print_row(&result, &state->ceiling);
+        if (!state->quiet)
+            print_row(&result, &state->ceiling);
         status = bench_results_append(&state->results, &result);
     }
     decode_close(&call);

@@ -24,7 +24,7 @@ static int parse_line(bench_options *out, char *line)
     const int status = bench_options_parse(out, count, word);
     const common_options *c = &out->common;
     if (status == CLI_OK && (c->device || c->cache_dir || c->no_cache || c->verbose || c->help ||
-                             c->local_bytes || out->json || out->plot || out->lines))
+                             c->local_bytes || c->tuning || out->json || out->plot || out->lines))
         return cli_fail(CLI_USAGE, "--lines: expected a line with options of a measurement alone");
     if (status == CLI_OK && !out->num_shapes && !out->decode && !out->paper)
         return cli_fail(CLI_USAGE, "--lines: expected --shape or --preset in a line");

@@ -94,8 +94,7 @@ static int apply_preset(bench_options *o, const char *value)
     return cli_fail(CLI_USAGE, "--preset '%.60s': expected prefill, decode or paper", value);
 }
 
-/* Five numbers, then the head dims. */
-static int apply_shape(bench_options *o, const char *value)
+int bench_option_shape(bench_options *o, const char *value)
 {
     char numbers[160];
     const char *last = strrchr(value, ',');
@@ -172,7 +171,7 @@ static int apply(void *user, int id, const char *name, const char *value)
     case BENCH_PRESET:
         return apply_preset(o, value);
     case BENCH_SHAPE:
-        return apply_shape(o, value);
+        return bench_option_shape(o, value);
     case BENCH_DTYPE:
         return option_dtypes(name, value, o->dtype);
     case BENCH_CAUSAL:

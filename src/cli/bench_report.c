@@ -43,6 +43,7 @@ int bench_results_add(bench_results *results, const bench_call *call, int naive,
         char text[1024];
         device_call_describe(&call->call, text, sizeof text);
         plan_path_and_tiles(text, r->path, r->tiles);
+        r->tuned = strstr(text, "tuned ") != NULL;
         r->peak_bytes = call->call.device_bytes;
         r->plan = call->call.plan_seconds;
     }

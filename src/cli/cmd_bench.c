@@ -58,7 +58,7 @@ static int measure(bench_state *state, bench_call *call, int naive)
     if (status == CLI_OK)
         status = bench_results_add(&state->results, call, naive, &time, &state->ceiling);
     progress_clear();
-    if (status == CLI_OK)
+    if (status == CLI_OK && !state->quiet)
         print_row(&state->results.entry[state->results.count - 1]);
     return status;
 }

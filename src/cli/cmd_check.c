@@ -1,15 +1,11 @@
 /* cmd_check.c: every path of the device against the reference. */
-#include "case_layout.h"
-#include "check_case.h"
+#include "check_run.h"
 #include "cli.h"
 #include "cli_device.h"
 #include "cli_platform.h"
-#include "device_call.h"
-#include "device_serving.h"
 #include "progress.h"
 #include "serving_options.h"
 #include "tensor_convert.h"
-#include "verify.h"
 
 #include <cjson/cJSON.h>
 
@@ -123,71 +119,8 @@ static int apply(void *user, int id, const char *name, const char *value)
     }
 }
 
-/* ---- One case -----------------------------------------------------------------------------------
+/* ---- Failures -----------------------------------------------------------------------------------
  */
-
-/* One run; outputs to be freed by the caller, whatever `reason` says. */
-static void run_once(device_call *call, unsigned char **o, float **lse, char *reason, size_t capacity)
-{
-    if (device_call_poison(call) != CLI_OK || device_call_enqueue(call) != CLI_OK ||
-        device_call_finish(call) != CLI_OK || device_serving_trouble(call, reason, capacity) != CLI_OK)
-        cli_format(reason, capacity, "the call failed");
-    if (!reason[0] && device_call_fetch(call, o, lse, reason, capacity) != CLI_OK)
-        cli_format(reason, capacity, "the call failed");
-}
-
-/* Further runs, which have to give the bits of the first. */
-static void run_again(const check_state *s, device_call *call, const unsigned char *o, const float *lse,
-                      char *reason, size_t capacity)
-{
-    const size_t o_bytes =
-        (size_t)case_elements(&call->c->tensor[TENSOR_O]) * call->c->tensor[TENSOR_O].element;
-    const size_t lse_bytes = (size_t)case_elements(&call->c->tensor[TENSOR_LSE]) * sizeof *lse;
-    for (int64_t run = 2; run <= s->repeat && !reason[0]; run++) {
-        unsigned char *other = NULL;
-        float *other_lse = NULL;
-        run_once(call, &other, &other_lse, reason, capacity);
-        if (!reason[0] && (memcmp(o, other, o_bytes) != 0 || (lse && memcmp(lse, other_lse, lse_bytes) != 0)))
-            cli_format(reason, capacity, "run %" PRId64 " gave other bits than the first", run);
-        free(other);
-        free(other_lse);
-    }
-}
-
-/* Runs and judges. `reason` is empty if the case passed; `share` is error / allowed. Only what
- * makes it pointless to go on (memory of the host) is an exit status. */
-static int run_case(check_state *s, check_case *check, char *reason, size_t capacity, double *share)
-{
-    device_call call;
-    unsigned char *o = NULL;
-    float *lse = NULL;
-    case_state state = {{NULL}};
-    verdict v;
-    reason[0] = 0;
-    *share = 0;
-    if (device_call_open(&call, s->used, &check->c) != CLI_OK) {
-        cli_format(reason, capacity, "refused: %s", s->used->last_error);
-        return CLI_OK;
-    }
-    run_once(&call, &o, &lse, reason, capacity);
-    if (!reason[0])
-        run_again(s, &call, o, lse, reason, capacity);
-    if (!reason[0] && device_serving_fetch(&call, &state, reason, capacity) != CLI_OK)
-        cli_format(reason, capacity, "the call failed");
-    device_call_close(&call);
-    int status = CLI_OK;
-    if (!reason[0]) {
-        status = verify_result(&v, &check->c, &state, o, lse, NULL);
-        if (status == CLI_OK) {
-            *share = v.worst;
-            cli_format(reason, capacity, "%s", v.reason);
-        }
-    }
-    free(o);
-    free(lse);
-    case_state_release(&state);
-    return status;
-}
 
 static void report_failure(check_state *s, const check_case *check, const char *reason)
 {
@@ -304,7 +237,7 @@ static int run_group(check_state *s, const check_group *group, int32_t path)
         }
         s->cases++;
         r.cases++;
-        status = run_case(s, &check, reason, sizeof reason, &share);
+        status = check_run(s->used, &check, s->repeat, reason, sizeof reason, &share);
         if (status == CLI_OK && reason[0]) {
             s->failed++;
             r.failed++;

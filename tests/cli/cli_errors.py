@@ -33,8 +33,7 @@ def usage(folder):
     out = os.path.join(folder, "out.safetensors")
     expect(2, ["no command"])
     expect(2, ["nonsense"], "nonsense")
-    expect(2, ["tune", "not offered"], "tune")
-    for command in "info", "run", "check", "bench", "source":
+    for command in "info", "run", "check", "bench", "tune", "source":
         expect(2, ["--frobnicate"], command, "--frobnicate")
         expect(2, ["-Z"], command, "-Z")
         expect(2, ["--device"], command, "--device")
@@ -111,6 +110,19 @@ def usage(folder):
     expect(2, ["--seed"], "check", "--seed", "-1")
     expect(2, ["--phase"], "check", "--phase", "x")
     expect(2, ["--repeat"], "check", "--repeat", "0")
+    tuning = os.path.join(folder, "wrong.tune")
+    for arguments in (["--shape", "1,2"], ["--dtype", "q8_0"], ["--dtype", "f16,f16,f16"], ["--scores", "half"],
+                      ["--seconds", "0"], ["--candidates", "0"], ["--tuning", tuning], ["--path", "best"],
+                      ["--scores", "full", "--shape", "1,2,1,1,64,64"]):
+        expect(2, [arguments[0]], "tune", "-o", tuning, *arguments)
+    expect(2, ["-o"], "tune")
+    expect(2, ["'FILE'"], "tune", "FILE")
+    expect(2, ["--tuning", "cannot be read"], "info", "--tuning", tuning)
+    for content, words in ("", ["empty"]), ("clattn tuning 1\n", ["damaged"]), ("{}", ["damaged"]):
+        with open(tuning, "w") as file:
+            file.write(content)
+        expect(2, words, "info", "--tuning", tuning)
+    os.remove(tuning)
     expect(2, ["--seconds"], "check", "--seconds", "0")
     expect(2, ["--variants"], "check", "--variants", "x")
     if os.path.exists(out):

@@ -360,7 +360,7 @@ def sparse_bench(folder):
 
 def line_bench():
     """Line after line in one process; what is wrong with one does not end the others."""
-    shape = "--shape 1,4,2,60,90,16 --seconds 0.01 --repeat 1 --path " + PATH
+    shape = "--shape 1,4,2,60,90,16 --phase prefill --seconds 0.01 --repeat 1 --path " + PATH
     lines = [f"{shape} --causal --layout bshd --softcap 3 --alibi-max-bias 8 --sinks --lens --lse", f"{shape} --casual",
              f"{shape} --seqlens 5,0,70 --causal --dtype f16", "", f"{shape} --json x", f"{shape} --naive",
              f"{shape} --naive --dtype f16", "--shape 2,2,1,1,64,16 --repeat 1 --path " + PATH]
