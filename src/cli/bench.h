@@ -209,7 +209,8 @@ void bench_format_bytes(char *out, size_t capacity, uint64_t bytes);
 
 /* Whether --plot can be done at all; to be asked before anything is measured. */
 int bench_plot_check(const char *path);
-int bench_write_plot(const bench_results *results, const cli_device *device, const char *path);
+int bench_write_plot(const bench_results *results, const cli_device *device, const bench_ceiling *ceiling,
+                     const char *path);
 
 /* ---- bench_options.c ---- */
 

@@ -178,7 +178,7 @@ static int run_all(bench_state *state)
     if (status == CLI_OK && o->json)
         status = bench_write_json(&state->results, &state->device, &state->ceiling, o->json);
     if (status == CLI_OK && o->plot)
-        status = bench_write_plot(&state->results, &state->device, o->plot);
+        status = bench_write_plot(&state->results, &state->device, &state->ceiling, o->plot);
     return status;
 }
 

@@ -40,7 +40,8 @@ static const command_text check_text = {
     "a double-precision reference: error <= 2 x that of the textbook computation in the same precision\n"
     "(inputs, scores and weights rounded to the storage type) + a floor of 2^-18 (f32), 2^-10 (f16) or\n"
     "2^-7 (bf16) of the largest value, and 2^-22 more for each unit of the largest score. Outputs are\n"
-    "poisoned and lie between guard zones; k and v hold NaN and infinity at keys that no row may see.\n"
+    "poisoned and lie between guard zones; k and v hold NaN and infinity at keys that no row may see;\n"
+    "in some cases a seventh of the keys is 10 or 200 times as large.\n"
     "Of caches that tokens are appended to, every row is looked at.\n"
     "Each failure is saved, with the command that repeats it.",
 };

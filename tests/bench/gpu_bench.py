@@ -424,8 +424,9 @@ def run_check(run):
     while waiting or running:
         while waiting and len(running) < options.jobs:
             path, variants = waiting.pop(0)
-            command = [options.clattn, "check", "--path", path, "--phase", "prefill", "--variants", variants, "--json",
+            command = [options.clattn, "check", "--path", path, "--variants", variants, "--json",
                        "--seed", str(options.seed), "--repeat", "2", "--save-cases", folder] + run.select()
+            command += ["--phase", options.check_phase] if options.check_phase else []
             command += ["--seconds", str(max(0.1, min(end, run.end) - time.monotonic()))]
             # pylint: disable=consider-using-with
             out = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
@@ -594,6 +595,7 @@ def read_options():
     parser.add_argument("--paths", default="nvidia_wgmma,nvidia_mma,portable",
                         help="of the checks (default: %(default)s)")
     parser.add_argument("--check-seconds", type=float, default=3600, help="for the checks (default: %(default)s)")
+    parser.add_argument("--check-phase", default="prefill", help="prefill, decode, or '' for both (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of the checks' inputs")
     parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 1) - 2), help="checks beside each other")
     parser.add_argument("--cases", help="folder for failing cases (default: a temporary one)")

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import random
+import shutil
 import sys
 
 from cli_files import (attention, decode, encode, fail, finish, floats, integers, need_device, read, run, scratch,
@@ -383,6 +384,22 @@ def line_bench():
         fail(f"bench --lines: decode {decode}")
 
 
+def plot(folder):
+    if not shutil.which("gnuplot"):
+        return print("no gnuplot: no plot")
+    target = os.path.join(folder, "rate's.svg")
+    result = run("bench", "--shape", "1,2,1,65,80,16", "--shape", "1,2,1,130,160,16", "--path", PATH, "--naive", "--repeat",
+                 "1", "--plot", target)
+    if result.returncode != 0 or result.stderr:
+        return fail(f"bench --plot: {result.returncode} {result.stderr}")
+    with open(target) as file:
+        picture = file.read()
+    for word in "</svg>", f"{PATH} f32 D=16", "naive f32 D=16", "keys", "operations for a byte", "FLOP/s":
+        if word not in picture:
+            fail(f"bench --plot: no '{word}'")
+    return None
+
+
 def source():
     result = run("source", "--path", PATH, "--dtype", "f16", "--head-dim", "80", "--bias", "--causal")
     lines = result.stdout.splitlines()
@@ -423,6 +440,7 @@ with scratch() as place:
     bench(place)
     decode_bench(place)
     sparse_bench(place)
+    plot(place)
 line_bench()
 source()
 info()
