@@ -85,7 +85,7 @@ inlined void store_local(uint address, uint4 x)
     const uint words[4] = {x.x, x.y, x.z, x.w};
     store_local_words(address, words);
 }
-void copy_16(uint to, const __global void *from, int bytes);
+void copy_16(uint to, const __global void *from, int zero);
 void close_copies(void);
 void wait_for_copies(int open);
 #define WAIT_FOR_COPIES(open) wait_for_copies(open)
