@@ -15,9 +15,11 @@ figures are written to FILE as they come. Nothing about the GPU's settings is to
 a ratio was missed.
 """
 import argparse
+import atexit
 import dataclasses
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -539,6 +541,7 @@ def build_command():
     """Builds the command from this source tree; returns its path."""
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     folder = tempfile.mkdtemp(prefix="clattn-build-")
+    atexit.register(shutil.rmtree, folder, True)
     configure = ["cmake", "-S", root, "-B", folder, "-DCMAKE_BUILD_TYPE=Release", "-DCLATTN_TESTS=OFF",
                  "-DCLATTN_SHARED=OFF"]
     for command in configure, ["cmake", "--build", folder, "--parallel", "--target", "clattn_cli"]:

@@ -70,7 +70,10 @@ class Clattn:
             raise Refused(f"clattn does not run: {reason}") from None
         answer = json.loads(line)
         if answer["status"] != 0:
-            raise Refused(self.last_error(begin))
+            reason = self.last_error(begin)
+            if answer["status"] == 1:  # a device that failed once may go on failing in this process
+                self.close()
+            raise Refused(reason)
         if not answer["results"]:
             raise Refused("does not fit")
         return answer["results"]
