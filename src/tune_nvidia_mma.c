@@ -23,9 +23,9 @@ typedef struct row {
 
 /* clang-format off */
 
-/* Best first for each head dim: the first that fits is taken. TFLOP/s on an H200, N = 8192, f16, full and causal, driver
- * 580.159.04, 2026-11-30, where measured. Of 16 bits, the last of each takes no more than the
- * 48 KiB that every driver grants. */
+/* Best first for each head dim: the first that fits is taken. TFLOP/s on an H200, N = 8192, f16, full and
+ * causal, driver 580.159.04, 2026-11-30, where measured. Of 16 bits, the last of each takes no more than the 48 KiB that
+ * every driver grants. */
 static const row half_rows[] = {
     /* dim, row tiles, warps, keys, stages, turns, late, Q held, apart, only lean */
     {64, 2, 8, 64, 4, 1, 0, ALL, 1, 1}, /* 361 / 326 */
@@ -110,7 +110,7 @@ static void fill_tile(clattn__tile *out, const row *r, const clattn__kernel_shap
     out->map_keys = r->block_k;
     out->local_bytes = local_bytes(r, shape);
     snprintf(out->options, sizeof out->options,
-             "-DBLOCK_Q=%d -DBLOCK_K=%d -DROW_TILES=%d -DWARPS=%d -DSTAGES=%d -DTURNS=%d "
+             "-DBLOCK_Q=%d -DBLOCK_K=%d -DROW_TILES=%d -DWARPS=%d -DSTAGES=%d -DTURNS=%d -DFILL_LATE=%d "
              "-DQ_HELD=%d -DQ_APART=%d",
              (int)out->block_q, (int)r->block_k, (int)r->row_tiles, (int)r->warps, (int)r->stages,
              (int)r->turns, (int)r->late, (int)q_steps(r, shape), (int)r->q_apart);

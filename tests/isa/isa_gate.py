@@ -67,6 +67,11 @@ SERVING = {
 LARGE_REGISTER_FILE = "-cl-intel-256-GRF-per-thread"
 
 
+# nvidia_mma's kernel for rows that are not aligned reads them element by element, and that is what it is bound by; its
+# registers are those of the other one and a few more. (bytes of stores and loads)
+MOST_SPILLED_UNALIGNED = 64
+
+
 class KernelUse:
     """What one compiled kernel takes. Spilled and scratch are in the compiler's own units (AMD and NVIDIA count
     spills in both); only 0 matters."""
@@ -361,7 +366,9 @@ def rows_of(tools, case):
         return [((*label, "", "", "", "", "", "FAIL: %s" % error), False)]
     rows = []
     for use in uses:
-        faults = [text for bad, text in ((use.spilled, "spills"),
+        is_unaligned = case.program.label[0] == "nvidia_mma" and use.name == "forward_any"
+        granted = MOST_SPILLED_UNALIGNED if is_unaligned else 0
+        faults = [text for bad, text in ((use.spilled > granted, "spills"),
                                          (use.scratch and not use.spilled, "private memory in scratch"),
                                          (use.local > case.local_bytes, "too much local memory")) if bad]
         rows.append(((*label, use.name, use.registers.strip(), use.spilled, use.scratch, use.local,
