@@ -260,6 +260,7 @@ static const check_variant sequence_variants[] = {
     {"packed", "--lse", PACKED_Q | PACKED_K, 0, 0},
     {"packed, causal", "--causal --lse", PACKED_Q | PACKED_K, 0, 0},
     {"packed, window, strided", "--window=9,3 --lse", PACKED_Q | PACKED_K | STRIDED, 0, 0},
+    {"packed, keys x200, causal", "--causal --lse", PACKED_Q | PACKED_K | KEYS_TIMES_200, 0, 0},
     {"packed q", "--causal --lse", PACKED_Q | KV_LENS | ONE_SCALE, 0, 0},
     {"packed k, bshd", "--lse --layout=bshd", PACKED_K | Q_LENS | SCALE_BY_HEAD, 0, 0},
     {"packed, lens, top-left", "--causal=top-left --lse", PACKED_Q | PACKED_K | Q_LENS | KV_LENS, 0, 0},
@@ -283,6 +284,7 @@ static const check_variant split_variants[] = {
 static const check_variant page_variants[] = {
     {"pages", "--lse", KV_LENS, 0, 0},
     {"pages, causal, strided", "--causal --lse", KV_LENS | STRIDED, 0, 0},
+    {"pages, keys x10, causal", "--causal --lse", KV_LENS | KEYS_TIMES_10, 0, 0},
     {"pages, packed q", "--causal --lse", KV_LENS | PACKED_Q, 0, 0},
     {"pages, window, q lens", "--window=11,2 --lse", KV_LENS | Q_LENS, 0, 0},
     {"pages, append, rope", "--causal --lse --rope=neox", KV_LENS | APPEND, 0, 0},

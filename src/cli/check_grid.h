@@ -54,7 +54,7 @@ enum {
     SCALE_BY_HEAD = 0x2000000,
     ROPE_TABLES = 0x4000000,
     KEYS_TIMES_10 = 0x8000000,  /* some rows of k so much larger: they move a running maximum, late too */
-    KEYS_TIMES_200 = 0x10000000 /* of CHECK_LEAN, CHECK_FULL and CHECK_DIMS, both */
+    KEYS_TIMES_200 = 0x10000000 /* of floats, both */
 };
 
 typedef struct check_variant {
