@@ -442,9 +442,21 @@ static int tune_choice_of(tune_state *s, tune_choice *c)
     return status == CLI_OK ? write_file(s) : status;
 }
 
+/* Whether the file can be made is asked before minutes go into measuring. */
+static int check_file(const tune_state *s)
+{
+    file_writer writer;
+    if (file_write_open(&writer, s->out) != 0)
+        return cli_fail(CLI_USAGE, "-o %.200s: cannot be written", s->out);
+    file_write_abandon(&writer);
+    return CLI_OK;
+}
+
 static int tune_all(tune_state *s)
 {
-    int chosen = 0, status = find_choices(s);
+    int chosen = 0, status = check_file(s);
+    if (status == CLI_OK)
+        status = find_choices(s);
     if (status == CLI_OK)
         printf(
             "%d choice%s; of each candidate: the first shape's time, and all by those of the library's own\n",
@@ -471,7 +483,6 @@ int cmd_tune(int argc, char **argv)
     const option_set set = {{tune_rows}, apply, s};
     int operands;
     s->bench.seconds = 0.3f;
-    s->bench.has_phase = 0;
     int status = options_parse(&set, &common, argc, argv, &operands);
     if (status == CLI_OK && common.help)
         options_print_help(&set, &tune_text);

@@ -116,6 +116,7 @@ def usage(folder):
                       ["--scores", "full", "--shape", "1,2,1,1,64,64"]):
         expect(2, [arguments[0]], "tune", "-o", tuning, *arguments)
     expect(2, ["-o"], "tune")
+    expect(2, ["-o", "cannot be written"], "tune", "-o", os.path.join(folder, "no", "such", "folder"))
     expect(2, ["'FILE'"], "tune", "FILE")
     expect(2, ["--tuning", "cannot be read"], "info", "--tuning", tuning)
     for content, words in ("", ["empty"]), ("clattn tuning 1\n", ["damaged"]), ("{}", ["damaged"]):
