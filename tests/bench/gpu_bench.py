@@ -39,6 +39,7 @@ VARLEN = (4000, 3100, 2500, 1900, 1500, 1000, 800, 600, 400, 250, 134, 100, 100)
 # What is asked for: the peer's time by clattn's, at least; or clattn's time by that of its plain call, at most.
 REQUIRED = {"forward": ("cudnn", 1.15), "mma": ("fa2", 1.2), "features": ("plain", 1.1)}
 REQUIRED_LENGTHS = (2048, 8192, 16384)
+ONCE = ("sustained", "naive", "memory")  # groups without rounds: what takes long, or is no matter of time
 
 
 @dataclasses.dataclass
@@ -306,7 +307,7 @@ def take_turns(run, row, entry, peers):
     """Fills the entry with the medians over rounds in which clattn, its plain call and its peers take turns."""
     options, sustained = run.options, row.group == "sustained"
     results, times, plain, peer_times = None, [], [], {name: [] for name in row.peers}
-    for _ in range(1 if sustained else options.rounds):
+    for _ in range(1 if row.group in ONCE else options.rounds):
         try:
             results = time_clattn(run, row, row.more)
             times.append(results[0]["time_ms_median"])
