@@ -147,11 +147,16 @@ typedef struct clattn_context_options {
     /* Multiply-adds in one kernel launch at the most; longer calls are cut into several launches. For
      * devices with a watchdog. 0: no limit. At least one tile is launched at a time. */
     uint64_t max_work_per_launch;
+    /* What clattn_tuning_write or `clattn tune` wrote: choices of tiles that were measured on this device,
+     * which go before the library's own. Copied; NULL and 0: none. A damaged text is refused; one for another
+     * device, driver or version of the library is passed over with a warning. */
+    const void *tuning;
+    size_t tuning_bytes;
 } clattn_context_options;
 
 /* clang-format off */
 #define CLATTN_CONTEXT_OPTIONS_INIT \
-    { sizeof(clattn_context_options), 0, NULL, NULL, { NULL, NULL, NULL }, { NULL, NULL, NULL }, NULL, NULL, 0, 0 }
+    { sizeof(clattn_context_options), 0, NULL, NULL, { NULL, NULL, NULL }, { NULL, NULL, NULL }, NULL, NULL, 0, 0, NULL, 0 }
 /* clang-format on */
 
 /* Creates the library's view of one device. `options` may be NULL. `device` must belong to `context`.
@@ -352,6 +357,27 @@ CLATTN_API clattn_status clattn_plan_describe(const clattn_plan *plan, char *tex
 CLATTN_API clattn_status clattn_plan_source(const clattn_plan *plan, const char **source,
                                             const char **options);
 
+/* ---- Tuning: tiles by measurement ---------------------------------------------------------------- */
+
+/* The tiles that a plan has come from tables. Their other rows for the same device can be tried by whoever
+ * has the time (`clattn tune` does), and the fastest be kept in a text for clattn_context_options.tuning: one
+ * choice for each path, kind of kernels (prefill, decode, decode of few rows), types of q, k and v, compiled
+ * head dims, kind of scores and, with decode, number of query heads on a KV head. A text names rows of the
+ * library's own tables only; what is not among those that fit is passed over.
+ *
+ * Copies candidate number `index` (from 0, the table's own order) of the plan that `desc` describes: one line
+ * without its end, "tile <what the choice is for>: <which row>". The text is "" when there is none left.
+ * CLATTN_BUFFER_TOO_SMALL if `capacity` is (1024 is enough); otherwise what is refused is refused as by
+ * clattn_plan_create. */
+CLATTN_API clattn_status clattn_tuning_candidate(clattn_context *context, const clattn_plan_desc *desc,
+                                                 int32_t index, char *text, size_t capacity);
+
+/* Writes a tuning text of `count` such lines, at most one for each choice (the first counts). A plan of a
+ * context that has it says "tuned" in its description. `needed` (may be NULL) receives the size with its
+ * terminator, which is no part of tuning_bytes; sizes as in clattn_plan_describe. */
+CLATTN_API clattn_status clattn_tuning_write(clattn_context *context, const char *const *candidates,
+                                             size_t count, char *text, size_t capacity, size_t *needed);
+
 /* ---- Calls: what changes every time ------------------------------------------------------------- */
 
 /* What a tensor's handle is. Buffers are checked against their size; of pointers only the caller knows it. */
@@ -385,9 +411,9 @@ CLATTN_API clattn_status clattn_plan_source(const clattn_plan *plan, const char 
  * blocks, strides of k and v count blocks.
  *
  * Strides that are not named are unused.
- * BHSD, BSHD or interleaved QKV are strides, not modes. byte_offset is a multiple of the element size, for types
- * of blocks of the largest power of two that divides a block's (2; Q4_1: 4, Q5_1: 8).
- * Rows whose offset and strides are multiples of four elements are read fastest. */
+ * BHSD, BSHD or interleaved QKV are strides, not modes. byte_offset is a multiple of the element size, for
+ * types of blocks of the largest power of two that divides a block's (2; Q4_1: 4, Q5_1: 8). Rows whose offset
+ * and strides are multiples of four elements are read fastest. */
 typedef struct clattn_tensor {
     int32_t mem_kind;
     int32_t reserved;

@@ -1,6 +1,7 @@
 #include "context.h"
 
 #include "program.h"
+#include "tuning.h"
 
 #include <string.h>
 
@@ -27,12 +28,13 @@ static clattn_status check_device(const clattn__cl *cl, cl_context context, cl_d
 
 /* Everything that can fail after the object exists. What is set is released by context_destroy. */
 static clattn_status context_open(clattn_context *c, cl_context context, cl_device_id device,
-                                  uint64_t max_local_bytes)
+                                  const clattn_context_options *options)
 {
     const clattn__log *log = &c->log;
     cl_int code = CL_SUCCESS;
     FORWARD_IF_ERROR(check_device(&c->cl, context, device, &c->allocator, log));
-    FORWARD_IF_ERROR(clattn__device_read(&c->device, &c->cl, device, max_local_bytes, log));
+    FORWARD_IF_ERROR(clattn__device_read(&c->device, &c->cl, device, options->max_local_bytes, log));
+    FORWARD_IF_ERROR(clattn__tuning_read(c, options->tuning, options->tuning_bytes));
     clattn__cl_load_extensions(&c->cl, c->device.platform_id, c->device.extensions);
     FORWARD_IF_CL_ERROR(log, WHERE, "clRetainContext", c->cl.clRetainContext(context));
     c->cl_context = context;
@@ -55,6 +57,7 @@ static void context_destroy(clattn_context *c)
         c->cl.clReleaseContext(c->cl_context);
     clattn__condition_destroy(&c->program_settled);
     clattn__mutex_destroy(&c->mutex);
+    clattn__release(&allocator, c->tuning);
     clattn__release(&allocator, c);
 }
 
@@ -62,16 +65,16 @@ clattn_status clattn_context_create(clattn_context **out, cl_context context, cl
                                     const clattn_context_options *given)
 {
     clattn_context_options options = CLATTN_CONTEXT_OPTIONS_INIT;
+    const size_t least = offsetof(clattn_context_options, tuning);
     clattn__log log = {NULL, NULL, CLATTN_LOG_ERROR};
     if (out != NULL)
         *out = NULL;
     if (given != NULL) {
-        if (given->struct_size >= sizeof options) { /* else the callback may not be there to be read */
+        if (given->struct_size >= least) { /* else the callback may not be there to be read */
             log.write = given->log;
             log.user = given->log_user;
         }
-        FORWARD_IF_ERROR(
-            clattn__read_struct(&options, sizeof options, given, sizeof options, WHERE, "options", &log));
+        FORWARD_IF_ERROR(clattn__read_struct(&options, sizeof options, given, least, WHERE, "options", &log));
     }
     log.level = options.log_level != 0 ? options.log_level : CLATTN_LOG_WARNING;
     RETURN_ERROR_IF(out == NULL, &log, CLATTN_INVALID_ARGUMENT, WHERE ": out is NULL");
@@ -110,7 +113,7 @@ clattn_status clattn_context_create(clattn_context **out, cl_context context, cl
     c->max_work_per_launch = options.max_work_per_launch;
     c->references = 1;
 
-    const clattn_status status = context_open(c, context, device, options.max_local_bytes);
+    const clattn_status status = context_open(c, context, device, &options);
     if (status != CLATTN_SUCCESS) {
         context_destroy(c);
         return status;

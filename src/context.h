@@ -19,6 +19,7 @@ struct clattn_context {
     cl_device_id device_id; /* retained */
     clattn__device device;
     uint64_t max_work_per_launch; /* 0: no limit */
+    char *tuning;                 /* owned; a text that is for this device (tuning.c), or NULL */
     cl_command_queue warm_queue;  /* owned; for the warm-up launches of plan creation */
     clattn__mutex mutex;          /* guards what follows */
     clattn__condition program_settled;

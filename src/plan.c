@@ -2,6 +2,7 @@
 
 #include "dtype.h"
 #include "mods.h"
+#include "tuning.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -266,7 +267,7 @@ static clattn__kernel_shape shape_of(const clattn_plan_desc *desc)
 
 /* ---- Choice of path ---- */
 
-static int is_wanted(const clattn_plan_desc *desc, int program)
+int clattn__plan_wants(const clattn_plan_desc *desc, int program)
 {
     return desc->phase == CLATTN_PHASE_BOTH ||
            desc->phase == (program == CLATTN__PREFILL ? CLATTN_PHASE_PREFILL : CLATTN_PHASE_DECODE);
@@ -287,7 +288,8 @@ static int has_tiles(const clattn__path *path, const clattn_context *context, co
     clattn__tile tile;
     for (int i = CLATTN__PREFILL; i <= CLATTN__DECODE; i++) {
         const clattn__recipe *recipe = &path->recipe[i];
-        if (is_wanted(desc, i) && (recipe->tile == NULL || !recipe->tile(&tile, &context->device, shape, 0)))
+        if (clattn__plan_wants(desc, i) &&
+            (recipe->tile == NULL || !recipe->tile(&tile, &context->device, shape, 0)))
             return 0;
     }
     return 1;
@@ -325,6 +327,21 @@ static clattn_status check_supported(const clattn_context *context, const clattn
                         "%s: no path applies to %s (%llu bytes of local memory, work-groups of %llu)", where,
                         context->device.name, (unsigned long long)context->device.local_bytes,
                         (unsigned long long)context->device.max_work_group);
+}
+
+clattn_status clattn__plan_path(const clattn__path **path, clattn_plan_desc *desc,
+                                clattn__kernel_shape *shape, const clattn_context *context,
+                                const clattn_plan_desc *given, const char *where)
+{
+    const char *why;
+    FORWARD_IF_ERROR(read_desc(desc, given, &context->log, where));
+    *shape = shape_of(desc);
+    FORWARD_IF_ERROR(check_supported(context, desc, shape, &context->log, where));
+    int i = 0;
+    while (!path_fits(path_at(desc, i), context, desc, shape, &why))
+        i++;
+    *path = path_at(desc, i);
+    return CLATTN_SUCCESS;
 }
 
 typedef struct text_sink {
@@ -417,9 +434,10 @@ static void describe(clattn_plan *plan, const char *passed_over)
         if (program == NULL)
             continue;
         const clattn__tile *tile = &program->tile;
-        snprintf(part, sizeof part, "%s%s%stiles %s, %d work-item%s, %.1f KiB local memory",
-                 text[0] == '\0' ? program->path : "", separator, names[i], tile->label,
-                 (int)tile->work_items, tile->work_items == 1 ? "" : "s", (double)tile->local_bytes / 1024.0);
+        snprintf(part, sizeof part, "%s%s%s%stiles %s, %d work-item%s, %.1f KiB local memory",
+                 text[0] == '\0' ? program->path : "", separator, plan->is_tuned[i] ? "tuned " : "", names[i],
+                 tile->label, (int)tile->work_items, tile->work_items == 1 ? "" : "s",
+                 (double)tile->local_bytes / 1024.0);
         append(text, capacity, part);
         separator = "; ";
     }
@@ -444,33 +462,48 @@ typedef struct search_notes {
     int is_final;          /* no other path will do either, and the reason has been said */
 } search_notes;
 
-/* The first tile for one of the path's programs that builds and fits; COMPILE_FAILED if none does. */
+/* Builds one tile for one of the path's programs; COMPILE_FAILED if it does not build or fit. */
+static clattn_status try_tile(clattn_plan *plan, const clattn__path *path, int which,
+                              const clattn__tile *tile, search_notes *notes)
+{
+    clattn__program *program;
+    const clattn_status status =
+        clattn__program_get(&program, plan->context, path->name, &path->recipe[which], tile, &plan->shape);
+    if (status == CLATTN_SUCCESS)
+        plan->program[which] = program;
+    if (status != CLATTN_COMPILE_FAILED)
+        return status;
+    /* The caller's functions may be to blame. */
+    if (plan->has_score_mod || plan->has_mask_mod) {
+        notes->is_final = 1;
+        FORWARD_IF_ERROR(clattn__mods_check(plan->context, plan->shape.score_mod, plan->shape.mask_mod));
+        notes->is_final = 0;
+    }
+    char reason[320];
+    snprintf(reason, sizeof reason, "; %s %s passed over: %s", path->name, tile->label, program->reason);
+    append(notes->passed_over, sizeof notes->passed_over, reason);
+    notes->build_log = program->build_log;
+    return CLATTN_COMPILE_FAILED;
+}
+
+/* The tuned tile, or else the first that builds and fits; COMPILE_FAILED if none does. */
 static clattn_status choose_tile(clattn_plan *plan, const clattn__path *path, int which, search_notes *notes)
 {
     const clattn__recipe *recipe = &path->recipe[which];
+    const int tuned = clattn__tuned_index(plan->context, path, which, &plan->shape);
     clattn__tile tile;
-    for (int i = 0; recipe->tile(&tile, &plan->context->device, &plan->shape, i); i++) {
-        clattn__program *program;
-        const clattn_status status =
-            clattn__program_get(&program, plan->context, path->name, recipe, &tile, &plan->shape);
-        if (status == CLATTN_SUCCESS) {
-            plan->program[which] = program;
-            return CLATTN_SUCCESS;
-        }
-        if (status != CLATTN_COMPILE_FAILED)
-            return status;
-        /* The caller's functions may be to blame. */
-        if (plan->has_score_mod || plan->has_mask_mod) {
-            notes->is_final = 1;
-            FORWARD_IF_ERROR(clattn__mods_check(plan->context, plan->shape.score_mod, plan->shape.mask_mod));
-            notes->is_final = 0;
-        }
-        char reason[320];
-        snprintf(reason, sizeof reason, "; %s %s passed over: %s", path->name, tile.label, program->reason);
-        append(notes->passed_over, sizeof notes->passed_over, reason);
-        notes->build_log = program->build_log;
+    clattn_status status = CLATTN_COMPILE_FAILED;
+    plan->is_tuned[which] = 0;
+    if (tuned >= 0 && recipe->tile(&tile, &plan->context->device, &plan->shape, tuned)) {
+        status = try_tile(plan, path, which, &tile, notes);
+        plan->is_tuned[which] = status == CLATTN_SUCCESS;
     }
-    return CLATTN_COMPILE_FAILED;
+    for (int i = 0; status == CLATTN_COMPILE_FAILED && !notes->is_final &&
+                    recipe->tile(&tile, &plan->context->device, &plan->shape, i);
+         i++)
+        if (i != tuned)
+            status = try_tile(plan, path, which, &tile, notes);
+    return status;
 }
 
 /* A path is taken with all that the plan's phase needs or not at all. The program for few rows only makes it
@@ -480,7 +513,7 @@ static clattn_status choose_tiles(clattn_plan *plan, const clattn__path *path, s
     memset(plan->program, 0, sizeof plan->program);
     for (int i = 0; i < CLATTN__PROGRAMS; i++) {
         const int is_optional = i == CLATTN__DECODE_FEW;
-        if (!is_wanted(&plan->desc, i) || (is_optional && path->recipe[i].tile == NULL))
+        if (!clattn__plan_wants(&plan->desc, i) || (is_optional && path->recipe[i].tile == NULL))
             continue;
         const clattn_status status = choose_tile(plan, path, i, notes);
         if (status != CLATTN_SUCCESS && !(is_optional && status == CLATTN_COMPILE_FAILED && !notes->is_final))

@@ -17,7 +17,7 @@ typedef struct micro_tile {
     int32_t key_tile, dim_tile;
 } micro_tile;
 
-/* The first whose vectors the device has, or the last. */
+/* The first whose vectors the device has, or the last; narrower ones are candidates behind it. */
 static const micro_tile micro_tiles[] = {
     {16, 4, 6, 4},
     {8, 3, 4, 4},
@@ -30,6 +30,7 @@ typedef struct block_size {
     int32_t block_k; /* a multiple of every key_tile */
 } block_size;
 
+/* The first for the head dims; those for larger ones are candidates behind it. */
 static const block_size block_sizes[] = {
     {256, 256, 96},
     {512, 128, 96},
@@ -56,10 +57,16 @@ static const block_size *find_block_size(const clattn__kernel_shape *shape)
 int clattn__tile_cpu(clattn__tile *out, const clattn__device *device, const clattn__kernel_shape *shape,
                      int index)
 {
-    if (index > 0)
-        return 0;
     const micro_tile *tile = find_micro_tile(device);
     const block_size *size = find_block_size(shape);
+    const int sizes = (int)(block_sizes + sizeof block_sizes / sizeof *block_sizes - size);
+    const int tiles = (int)(micro_tiles + sizeof micro_tiles / sizeof *micro_tiles - tile);
+    if (index >= sizes + tiles - 1)
+        return 0;
+    if (index < sizes)
+        size += index;
+    else
+        tile += index - sizes + 1;
 
     const int32_t panel = tile->panel_vectors * tile->vector_width;
     out->block_q = size->block_q / panel * panel;
@@ -105,12 +112,13 @@ static const row_group row_groups[] = {
 int clattn__tile_cpu_decode(clattn__tile *out, const clattn__device *device,
                             const clattn__kernel_shape *shape, int index)
 {
-    if (index > 0)
-        return 0;
-    const row_group *group = row_groups;
+    const row_group *group = row_groups, *const end = row_groups + sizeof row_groups / sizeof *row_groups;
     while (group->vector_width > 4 && device->vector_width < (uint32_t)group->vector_width)
         group++;
-    (void)shape; /* head dims of all sizes fare well with the same tile */
+    if (index >= end - group)
+        return 0;
+    group += index; /* narrower ones are candidates behind the widest */
+    (void)shape;    /* head dims of all sizes fare well with the same tile */
     out->block_q = 32;
     out->block_k = 64;
     out->work_items = 1;

@@ -8,6 +8,7 @@
 
 enum {
     BENCH_MAX_SHAPES = 32,
+    BENCH_MAX_SEQLENS = 64,
     BENCH_MAX_SETS = 64,   /* of K and V that decode takes in turns */
     BENCH_DECODE_ROWS = 64 /* queries up to which a shape is decode unless told otherwise */
 };
@@ -29,7 +30,13 @@ typedef struct bench_options {
     int64_t window[2];
     float block_sparse; /* share of the key tiles that are listed; 0: no lists */
     int32_t path;
-    int64_t repeat; /* 0: as many as make sense */
+    call_options call; /* layout, lse, softcap and ALiBi; what has a member of its own here is not used */
+    int sinks, lens;
+    int64_t seqlens[BENCH_MAX_SEQLENS]; /* of packed sequences */
+    int num_seqlens;                    /* 0: not packed */
+    int64_t repeat;                     /* 0: as many as make sense */
+    float seconds;                      /* for a measurement; 0: about one */
+    int lines;                          /* further measurements come by standard input */
     int naive;
     int has_phase;
     int32_t phase;       /* CLATTN_PHASE_* */
@@ -51,9 +58,13 @@ typedef struct bench_time {
 typedef int (*bench_enqueue)(void *user);
 
 /* Times what `enqueue` puts in the queue: `repeat` times, or (0) as often as fits into `budget`
- * seconds, at least three times; once if it takes longer than that. */
+ * seconds, at least three times; once if it takes longer than that. With both, the repetitions share the
+ * budget, and calls follow each other without a pause in each. */
 int bench_measure(bench_time *out, cl_command_queue queue, bench_enqueue enqueue, void *user, int64_t repeat,
                   double budget);
+
+/* The budget of a measurement: --seconds, or `usual`, but 0 where --repeat alone says when to stop. */
+double bench_budget(const bench_options *options, double usual);
 
 /* ---- bench_ceiling.c ---- */
 
@@ -101,6 +112,17 @@ void bench_tiles_release(bench_tiles *tiles);
 /* Pairs of query and key, over all heads, that causal bound, window and lists allow. */
 double bench_count_pairs(const attention_case *c);
 
+/* ---- bench_inputs.c ---- */
+
+typedef struct bench_inputs {
+    safetensors_tensor tensor[12];
+    void *owned[12]; /* their values */
+    size_t count;
+} bench_inputs;
+
+int bench_inputs_make(bench_inputs *out, const bench_options *options, const bench_shape *shape);
+void bench_inputs_release(bench_inputs *inputs);
+
 /* ---- bench_call.c, again ---- */
 
 /* A shape on the device with random inputs, ready to be timed. */
@@ -108,7 +130,7 @@ typedef struct bench_call {
     bench_shape shape;
     attention_case c;
     device_call call;
-    void *inputs[3];
+    bench_inputs inputs;
     bench_tiles tiles;
     double pairs;         /* of query and key, over all heads, that may see each other */
     naive_program *naive; /* borrowed; NULL: none */
@@ -160,6 +182,8 @@ typedef struct bench_result {
     int64_t splits;
     int sets, calls;         /* calls back to back in one repetition */
     double latency, enqueue; /* seconds of a single call with clFinish; of the host for a call */
+    double plan;             /* seconds of clattn_plan_create */
+    int tuned;               /* its plan has tiles that a tuning text chose */
 } bench_result;
 
 typedef struct bench_results {
@@ -175,6 +199,9 @@ void bench_results_release(bench_results *results);
 int bench_write_json(const bench_results *results, const cli_device *device, const bench_ceiling *ceiling,
                      const char *path);
 
+/* The results alone, as one line on standard output: {"status": 0, "results": [...]}. */
+int bench_print_json(const bench_results *results, int status);
+
 /* "1.23 MiB" */
 void bench_format_bytes(char *out, size_t capacity, uint64_t bytes);
 
@@ -182,9 +209,21 @@ void bench_format_bytes(char *out, size_t capacity, uint64_t bytes);
 
 /* Whether --plot can be done at all; to be asked before anything is measured. */
 int bench_plot_check(const char *path);
-int bench_write_plot(const bench_results *results, const cli_device *device, const char *path);
+int bench_write_plot(const bench_results *results, const cli_device *device, const bench_ceiling *ceiling,
+                     const char *path);
 
-/* ---- cmd_bench.c, bench_paper.c ---- */
+/* ---- bench_options.c ---- */
+
+/* Whether the bytes of K and V are what counts. */
+int bench_is_decode(const bench_options *o);
+
+/* Takes one --shape: five numbers, then the head dims. */
+int bench_option_shape(bench_options *o, const char *value);
+
+/* Parses and checks; prints the help if that is asked for (common.help). Returns an exit status. */
+int bench_options_parse(bench_options *out, int argc, char **argv);
+
+/* ---- cmd_bench.c, bench_lines.c, bench_paper.c ---- */
 
 /* Everything that is open while benchmarks run. */
 typedef struct bench_state {
@@ -193,10 +232,18 @@ typedef struct bench_state {
     bench_ceiling ceiling;
     naive_program naive; /* opened by the first that needs it */
     int naive_open;
+    int32_t naive_dtype;
     bench_results results;
+    int quiet; /* no rows are printed */
 } bench_state;
 
 int bench_need_naive(bench_state *state);
+
+/* The measurements that state->options ask for, but --lines. */
+int bench_run_list(bench_state *state);
+
+/* Those of each line of standard input, until it ends. */
+int bench_run_lines(bench_state *state);
 
 /* Times a shape, with naive if asked for and possible; prints a row and keeps the results. */
 int bench_run_shape(bench_state *state, const bench_shape *shape);

@@ -3,7 +3,6 @@
 
 #include "case_layout.h"
 #include "cli.h"
-#include "random_values.h"
 #include "tensor_convert.h"
 
 #include <stdlib.h>
@@ -22,36 +21,27 @@ static int open_device(bench_call *out, cli_device *device)
 }
 
 /* The case once more, with lists of key tiles. */
-static int add_tiles(bench_call *out, case_inputs *in, call_options *o, double density)
+static int add_tiles(bench_call *out, const call_options *without, double density)
 {
+    bench_inputs *in = &out->inputs;
+    call_options o = *without;
     int status = bench_tiles_make(&out->tiles, &out->c, density);
     case_release(&out->c);
-    o->tile_rows = o->tile_keys = BENCH_TILE;
-    in->extra = out->tiles.tensor;
-    in->num_extra = 2;
-    if (status == CLI_OK)
-        status = case_from_inputs(&out->c, in, o);
-    return status;
+    o.tile_rows = o.tile_keys = BENCH_TILE;
+    if (status != CLI_OK)
+        return status;
+    for (int i = 0; i < 2; i++) /* borrowed from the lists */
+        in->tensor[in->count++] = out->tiles.tensor[i];
+    const safetensors_file file = {in->tensor, in->count, NULL, NULL};
+    return case_from_file(&out->c, &file, "inputs", &o);
 }
 
 int bench_call_open(bench_call *out, cli_device *device, const bench_options *options,
                     const bench_shape *shape)
 {
-    random_state random = {1};
-    call_options o = {0};
-    case_inputs in = {0};
+    call_options o = options->call;
     memset(out, 0, sizeof *out);
     out->shape = *shape;
-    in.batch = shape->batch;
-    in.heads_q = shape->heads_q;
-    in.heads_kv = shape->heads_kv;
-    in.q_len = shape->q_len;
-    in.kv_len = shape->kv_len;
-    in.head_dim_qk = shape->head_dim_qk;
-    in.head_dim_v = shape->head_dim_v;
-    in.dtype_q = options->dtype[0];
-    in.dtype_k = options->dtype[1];
-    in.dtype_v = options->dtype[2];
     o.out_dtype = options->dtype[3];
     o.causal = shape->causal;
     o.has_window = options->has_window;
@@ -59,16 +49,13 @@ int bench_call_open(bench_call *out, cli_device *device, const bench_options *op
     o.window_right = options->window[1];
     o.path = options->path;
     o.serving.phase = PHASE_GIVEN(CLATTN_PHASE_PREFILL);
-    const int64_t rows_q = shape->batch * shape->heads_q * shape->q_len;
-    const int64_t rows_kv = shape->batch * shape->heads_kv * shape->kv_len;
-    in.q = out->inputs[0] = random_tensor(&random, rows_q * shape->head_dim_qk, in.dtype_q, 1.0f);
-    in.k = out->inputs[1] = random_tensor(&random, rows_kv * shape->head_dim_qk, in.dtype_k, 1.0f);
-    in.v = out->inputs[2] = random_tensor(&random, rows_kv * shape->head_dim_v, in.dtype_v, 1.0f);
-    int status = in.q && in.k && in.v ? CLI_OK : cli_fail(CLI_FAILED, "not enough memory for the inputs");
+    int status = bench_inputs_make(&out->inputs, options, shape);
+    const safetensors_file file = {out->inputs.tensor, out->inputs.count, NULL, NULL};
     if (status == CLI_OK)
-        status = case_from_inputs(&out->c, &in, &o);
+        status = case_from_file(&out->c, &file, "inputs", &o);
     if (status == CLI_OK && options->block_sparse > 0)
-        status = add_tiles(out, &in, &o, (double)options->block_sparse);
+        status = add_tiles(out, &o, (double)options->block_sparse);
+    out->c.checks_numbers = 0; /* whoever asks for time does not ask for that */
     if (status == CLI_OK)
         status = open_device(out, device);
     if (status != CLI_OK)
@@ -101,8 +88,7 @@ void bench_call_close(bench_call *call)
     device_call_close(&call->call);
     case_release(&call->c);
     bench_tiles_release(&call->tiles);
-    for (int i = 0; i < 3; i++)
-        free(call->inputs[i]);
+    bench_inputs_release(&call->inputs);
     memset(call, 0, sizeof *call);
 }
 

@@ -37,6 +37,7 @@ typedef struct decode_call {
     int64_t page_size, pages; /* of an entry; 0: not paged */
     size_t k_bytes, v_bytes, workspace_bytes;
     uint64_t device_bytes;
+    double plan_seconds;
 } decode_call;
 
 /* ---- Sizes --------------------------------------------------------------------------------------
@@ -257,7 +258,9 @@ static int open_parts(decode_call *call)
     const size_t rows_q = (size_t)(s->batch * s->heads_q * s->q_len);
     const size_t q_bytes = rows_q * bench_cache_row_bytes(call->dtype[0], s->head_dim_qk);
     const size_t o_bytes = rows_q * bench_cache_row_bytes(call->dtype[3], s->head_dim_v);
+    const double start = platform_seconds();
     const clattn_status created = clattn_plan_create(&call->plan, call->device->clattn, &desc);
+    call->plan_seconds = platform_seconds() - start;
     if (created != CLATTN_SUCCESS)
         return cli_library_fail(call->device, created, "clattn_plan_create");
     int status = make_sets(call);
@@ -447,7 +450,9 @@ static int find_splits(const decode_call *call, int64_t *splits)
     options.log = read_splits;
     options.log_user = splits;
     options.cache = call->device->cache;
-    options.max_local_bytes = call->options->common.local_bytes;
+    options.max_local_bytes = call->device->max_local_bytes;
+    options.tuning = call->device->tuning;
+    options.tuning_bytes = call->device->tuning_bytes;
     clattn_status status =
         clattn_context_create(&context, call->device->context, call->device->entry.device, &options);
     if (status == CLATTN_SUCCESS)
@@ -466,6 +471,7 @@ static void describe(const decode_call *call, bench_result *r)
     char text[1024];
     plan_text(call->plan, text, sizeof text);
     plan_path_and_tiles(text, r->path, r->tiles);
+    r->tuned = strstr(text, "tuned ") != NULL;
     r->op = "decode";
     r->shape = call->shape;
     r->dtype = call->dtype[0];
@@ -475,6 +481,7 @@ static void describe(const decode_call *call, bench_result *r)
     r->page_size = call->page_size;
     r->features = desc_of(call).features;
     r->sets = call->sets;
+    r->plan = call->plan_seconds;
     r->peak_bytes = call->device_bytes;
     r->bytes = bytes_read(call);
     r->flops = 2.0 * pairs_of(call) * (double)(call->shape.head_dim_qk + call->shape.head_dim_v);
@@ -561,7 +568,8 @@ int bench_run_decode(bench_state *state, const bench_shape *shape, int64_t page_
     if (status == CLI_OK) {
         describe(&call, &result);
         result.ceiling_fraction = result.bytes / result.time.median / state->ceiling.copy_bytes;
-        print_row(&result, &state->ceiling);
+        if (!state->quiet)
+            print_row(&result, &state->ceiling);
         status = bench_results_append(&state->results, &result);
     }
     decode_close(&call);

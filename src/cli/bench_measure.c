@@ -39,6 +39,11 @@ static int compare_doubles(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+double bench_budget(const bench_options *o, double usual)
+{
+    return o->seconds > 0 ? (double)o->seconds : o->repeat > 0 ? 0 : usual;
+}
+
 int bench_measure(bench_time *out, cl_command_queue queue, bench_enqueue enqueue, void *user, int64_t repeat,
                   double budget)
 {
@@ -49,7 +54,9 @@ int bench_measure(bench_time *out, cl_command_queue queue, bench_enqueue enqueue
         status = run_batch(queue, enqueue, user, 1, &first);
     if (status != CLI_OK)
         return status;
-    const double wanted = ceil(batch_seconds / (first > 1e-6 ? first : 1e-6));
+    const double share = repeat > 0 ? budget / (double)repeat : 0;
+    const double wanted =
+        ceil((share > batch_seconds ? share : batch_seconds) / (first > 1e-6 ? first : 1e-6));
     const int batch = wanted < 1 ? 1 : wanted > MAX_BATCH ? MAX_BATCH : (int)wanted;
     const double fits = budget / (first * batch);
     int repeats = first > budget ? 1 : fits < 3 ? 3 : fits > 50 ? 50 : (int)fits;

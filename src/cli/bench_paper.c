@@ -157,8 +157,8 @@ static int time_naive(bench_state *state, bench_call *call, double *rate, bench_
         return CLI_OK;
     int status = bench_naive_open(call, &state->naive);
     if (status == CLI_OK)
-        status =
-            bench_measure(time, state->device.queue, bench_enqueue_naive, call, state->options->repeat, 0.5);
+        status = bench_measure(time, state->device.queue, bench_enqueue_naive, call, state->options->repeat,
+                               bench_budget(state->options, 0.5));
     if (status == CLI_OK) {
         *rate = bench_flops(call) / time->median;
         status = bench_results_add(&state->results, call, 1, time, &state->ceiling);
@@ -169,8 +169,8 @@ static int time_naive(bench_state *state, bench_call *call, double *rate, bench_
 static int time_both(bench_state *state, bench_call *call, double *rate, bench_time *flash, bench_time *naive)
 {
     progress_show("N = %" PRId64, call->shape.q_len);
-    int status =
-        bench_measure(flash, state->device.queue, bench_enqueue_flash, call, state->options->repeat, 0.5);
+    int status = bench_measure(flash, state->device.queue, bench_enqueue_flash, call, state->options->repeat,
+                               bench_budget(state->options, 0.5));
     if (status == CLI_OK)
         status = bench_results_add(&state->results, call, 0, flash, &state->ceiling);
     if (status == CLI_OK)

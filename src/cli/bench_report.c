@@ -43,7 +43,9 @@ int bench_results_add(bench_results *results, const bench_call *call, int naive,
         char text[1024];
         device_call_describe(&call->call, text, sizeof text);
         plan_path_and_tiles(text, r->path, r->tiles);
+        r->tuned = strstr(text, "tuned ") != NULL;
         r->peak_bytes = call->call.device_bytes;
+        r->plan = call->call.plan_seconds;
     }
     return bench_results_append(results, r);
 }
@@ -113,9 +115,32 @@ static cJSON *json_result(const bench_result *r)
     for (int i = 0; i < num_plan_features; i++)
         if (r->features & plan_features[i].bit)
             cJSON_AddItemToArray(features, cJSON_CreateString(plan_features[i].name));
+    cJSON_AddNumberToObject(json, "plan_ms", r->plan * 1e3);
     if (strcmp(r->op, "decode") == 0)
         add_decode(json, r);
     return json;
+}
+
+static void add_results(cJSON *json, const bench_results *results)
+{
+    cJSON *array = cJSON_AddArrayToObject(json, "results");
+    for (size_t i = 0; i < results->count; i++)
+        cJSON_AddItemToArray(array, json_result(&results->entry[i]));
+}
+
+int bench_print_json(const bench_results *results, int status)
+{
+    cJSON *json = cJSON_CreateObject();
+    cJSON_AddNumberToObject(json, "status", status);
+    add_results(json, results);
+    char *text = cJSON_PrintUnformatted(json);
+    cJSON_Delete(json);
+    if (text) {
+        puts(text);
+        fflush(stdout);
+    }
+    cJSON_free(text);
+    return text ? CLI_OK : cli_fail(CLI_FAILED, "out of memory");
 }
 
 int bench_write_json(const bench_results *results, const cli_device *device, const bench_ceiling *ceiling,
@@ -130,9 +155,7 @@ int bench_write_json(const bench_results *results, const cli_device *device, con
     cJSON_AddStringToObject(json, "library", library);
     cJSON_AddItemToObject(json, "device", json_device(device, ceiling));
     cJSON_AddStringToObject(json, "driver", device->driver);
-    cJSON *array = cJSON_AddArrayToObject(json, "results");
-    for (size_t i = 0; i < results->count; i++)
-        cJSON_AddItemToArray(array, json_result(&results->entry[i]));
+    add_results(json, results);
     char *text = cJSON_Print(json);
     cJSON_Delete(json);
 

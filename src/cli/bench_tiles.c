@@ -99,15 +99,17 @@ static int64_t listed_keys(const reference_tiles *t, int64_t h, int64_t i, int64
 double bench_count_pairs(const attention_case *c)
 {
     const reference_call call = case_reference(c);
-    const int64_t heads = call.tiles.count ? c->heads_q : 1; /* without lists all heads are alike */
+    /* Heads are alike without lists, entries without lengths of their own. */
+    const int64_t heads = call.tiles.count ? c->heads_q : 1;
+    const int64_t batch = call.q_lens || call.kv_lens ? c->batch : 1;
     double pairs = 0;
-    for (int64_t h = 0; h < heads; h++)
-        for (int64_t i = 0; i < c->q_len; i++) {
+    for (int64_t n = 0; n < batch * heads; n++)
+        for (int64_t i = 0; i < reference_sequence_of(&call, n / heads).q_len; i++) {
             int64_t begin, end;
-            reference_keys_of_row(&call, 0, i, &begin, &end);
+            reference_keys_of_row(&call, n / heads, i, &begin, &end);
             if (begin < end)
-                pairs +=
-                    (double)(call.tiles.count ? listed_keys(&call.tiles, h, i, begin, end) : end - begin);
+                pairs += (double)(call.tiles.count ? listed_keys(&call.tiles, n % heads, i, begin, end)
+                                                   : end - begin);
         }
-    return pairs * (double)(c->batch * (c->heads_q / heads));
+    return pairs * (double)(c->batch / batch * (c->heads_q / heads));
 }

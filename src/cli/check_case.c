@@ -65,9 +65,23 @@ static void poison(check_case *check)
     }
 }
 
-static void change_keys(check_case *check, unsigned flags)
+/* A seventh of the keys of each head, in places of its own. */
+static void enlarge_keys(check_case *check, float factor, random_state *random)
+{
+    const case_tensor *k = &check->c.tensor[TENSOR_K];
+    for (int64_t row = 0; row < k->dim[0] * k->dim[1] * k->dim[2]; row++)
+        for (int64_t e = 0, taken = random_below(random, 7) == 0; taken && e < k->dim[3]; e++) {
+            unsigned char *at =
+                (unsigned char *)check->matrix[1] + (size_t)(row * k->dim[3] + e) * k->element;
+            tensor_store(at, k->dtype, factor * tensor_load(at, k->dtype));
+        }
+}
+
+static void change_keys(check_case *check, unsigned flags, random_state *random)
 {
     const attention_case *c = &check->c;
+    if (flags & (KEYS_TIMES_10 | KEYS_TIMES_200))
+        enlarge_keys(check, flags & KEYS_TIMES_10 ? 10.0f : 200.0f, random);
     if (flags & NAN_LAST_KEY && c->kv_len > 0)
         set_key(check, TENSOR_K, c->kv_len - 1, 0, NAN);
     if (flags & TIES)
@@ -211,7 +225,7 @@ static int make_padded(check_case *out, const check_group *group, const check_va
     out->c.checks_numbers = 0; /* so that cases with and without lengths share a program */
     if (group->variants == CHECK_MODS)
         out->c.mod = check_mod_twin(&check_mods[group->mod]);
-    change_keys(out, v->flags);
+    change_keys(out, v->flags, random);
     poison(out);
     return CLI_OK;
 }

@@ -29,6 +29,7 @@ enum {
 #define CACHE(k, v) EACH(F32, k, v, F32)
 #define LEAN(types, qk, v, quick) {types, qk, v, CHECK_LEAN, 0, 0, PREFILL, 0, quick}
 #define FULL(types, qk, v, bias, quick) {types, qk, v, CHECK_FULL, bias, 0, PREFILL, 0, quick}
+#define DIMS(types, qk, v) {types, qk, v, CHECK_DIMS, 0, 0, PREFILL, 0, 0}
 #define MODS(types, qk, v, bias, mod, quick) {types, qk, v, CHECK_MODS, bias, mod, PREFILL, 0, quick}
 #define DECODE_LEAN(types, qk, v, quick) {types, qk, v, CHECK_LEAN, 0, 0, DECODE, 0, quick}
 #define DECODE_FULL(types, qk, v, bias, quick) {types, qk, v, CHECK_FULL, bias, 0, DECODE, 0, quick}
@@ -69,8 +70,34 @@ const check_group check_groups[] = {
     FULL(ALL(F32), 256, 256, F32, 0),
     FULL(ALL(F16), 64, 64, F16, 0),
     FULL(ALL(F16), 128, 128, F16, 0),
+    FULL(ALL(F16), 96, 96, F32, 0),
+    FULL(ALL(F16), 192, 128, F16, 0),
+    FULL(ALL(F16), 256, 256, F32, 0),
     FULL(ALL(BF16), 64, 64, BF16, 0),
     FULL(ALL(BF16), 128, 128, F32, 0),
+    DIMS(ALL(F16), 16, 16),
+    DIMS(ALL(BF16), 32, 32),
+    DIMS(ALL(F16), 48, 48),
+    DIMS(ALL(BF16), 72, 72),
+    DIMS(ALL(F16), 88, 88),
+    DIMS(ALL(F16), 96, 96),
+    DIMS(ALL(F16), 104, 104),
+    DIMS(ALL(BF16), 112, 112),
+    DIMS(ALL(F16), 120, 120),
+    DIMS(ALL(BF16), 136, 136),
+    DIMS(ALL(F16), 144, 144),
+    DIMS(ALL(BF16), 160, 160),
+    DIMS(ALL(F16), 176, 176),
+    DIMS(ALL(F16), 192, 192),
+    DIMS(ALL(F16), 200, 200),
+    DIMS(ALL(BF16), 224, 224),
+    DIMS(ALL(F16), 240, 240),
+    DIMS(ALL(BF16), 255, 255),
+    DIMS(ALL(BF16), 192, 128),
+    DIMS(ALL(F16), 64, 128),
+    DIMS(ALL(F16), 128, 64),
+    DIMS(ALL(BF16), 256, 256),
+    DIMS(ALL(F32), 160, 160),
     LEAN(ALL(F32), 192, 128, 0),
     LEAN(ALL(F16), 192, 128, 0),
     LEAN(ALL(F32), 64, 160, 0),
@@ -152,12 +179,27 @@ static const check_variant lean_variants[] = {
     {"sinks, lens, strided", "--causal --lse", SINKS | Q_LENS | KV_LENS | STRIDED, 0, 0},
     {"base 2", "--lse --lse-base=2 --window=30,30", 0, 0, 0},
     {"base 2, sinks, empty rows", "--lse --lse-base=2 --causal=top-left", SINKS | KV_LENS, 0, 0},
+    {"keys x10", "--lse", KEYS_TIMES_10, 0, 0},
+    {"keys x200, causal", "--causal --lse", KEYS_TIMES_200, 0, 0},
+    {"keys x10, NaN in the last key", "--causal --lse", KEYS_TIMES_10 | NAN_LAST_KEY, 0, 0},
+};
+
+/* Of head dims that lie within a class, or whose class no other group has. */
+static const check_variant dim_variants[] = {
+    {"plain", "--lse", 0, 0, 0},
+    {"causal, bshd", "--causal --layout=bshd", 0, 0, 0},
+    {"keys x200, window", "--window=100,3 --lse", KEYS_TIMES_200, 0, 0},
+    {"keys x10, lens, sinks, strided", "--causal --lse", KEYS_TIMES_10 | Q_LENS | KV_LENS | SINKS | STRIDED,
+     0, 0},
 };
 
 static const check_variant full_variants[] = {
     {"softcap", "--softcap=2 --lse", 0, 0, 0},
     {"softcap, causal, window", "--softcap=0.5 --causal --window=31,-1 --scale=1", 0, 0, 0},
     {"softcap, causal top-left", "--causal=top-left --softcap=1 --lse", 0, 0, 0},
+    {"softcap, keys x10", "--softcap=30 --lse", KEYS_TIMES_10, 0, 0},
+    {"alibi, keys x200, causal", "--causal --lse", ALIBI | KEYS_TIMES_200, 0, 0},
+    {"bias, keys x10", "--lse", BIAS | KEYS_TIMES_10, 15, 0},
     {"bias", "--lse", BIAS, 15, 0},
     {"bias by key", "--lse --causal", BIAS, 8, 0},
     {"bias by row", "--lse", BIAS, 4, 0},
@@ -218,6 +260,7 @@ static const check_variant sequence_variants[] = {
     {"packed", "--lse", PACKED_Q | PACKED_K, 0, 0},
     {"packed, causal", "--causal --lse", PACKED_Q | PACKED_K, 0, 0},
     {"packed, window, strided", "--window=9,3 --lse", PACKED_Q | PACKED_K | STRIDED, 0, 0},
+    {"packed, keys x200, causal", "--causal --lse", PACKED_Q | PACKED_K | KEYS_TIMES_200, 0, 0},
     {"packed q", "--causal --lse", PACKED_Q | KV_LENS | ONE_SCALE, 0, 0},
     {"packed k, bshd", "--lse --layout=bshd", PACKED_K | Q_LENS | SCALE_BY_HEAD, 0, 0},
     {"packed, lens, top-left", "--causal=top-left --lse", PACKED_Q | PACKED_K | Q_LENS | KV_LENS, 0, 0},
@@ -241,6 +284,7 @@ static const check_variant split_variants[] = {
 static const check_variant page_variants[] = {
     {"pages", "--lse", KV_LENS, 0, 0},
     {"pages, causal, strided", "--causal --lse", KV_LENS | STRIDED, 0, 0},
+    {"pages, keys x10, causal", "--causal --lse", KV_LENS | KEYS_TIMES_10, 0, 0},
     {"pages, packed q", "--causal --lse", KV_LENS | PACKED_Q, 0, 0},
     {"pages, window, q lens", "--window=11,2 --lse", KV_LENS | Q_LENS, 0, 0},
     {"pages, append, rope", "--causal --lse --rope=neox", KV_LENS | APPEND, 0, 0},
@@ -260,6 +304,7 @@ static void variants_of(const check_group *group, variant_list list[2])
     static const variant_list lists[] = {
         [CHECK_LEAN] = {lean_variants, COUNT(lean_variants)},
         [CHECK_FULL] = {full_variants, COUNT(full_variants)},
+        [CHECK_DIMS] = {dim_variants, COUNT(dim_variants)},
         [CHECK_MODS] = {mod_variants, COUNT(mod_variants)},
         [CHECK_SEQUENCES] = {sequence_variants, COUNT(sequence_variants)},
         [CHECK_PAGES] = {page_variants, COUNT(page_variants)},
@@ -272,11 +317,14 @@ static void variants_of(const check_group *group, variant_list list[2])
 
 int check_is_serving(const check_group *group) { return group->variants >= CHECK_SEQUENCES; }
 
-enum { LENGTHS_QUICK = 2, LENGTHS_FULL = 6, LENGTHS_DECODE = 4 }; /* for each variant */
+enum { LENGTHS_QUICK = 2, LENGTHS_FULL = 6, LENGTHS_DIMS = 5, LENGTHS_DECODE = 4 }; /* for each variant */
 
 static int cases_per_variant(const check_group *group, int quick)
 {
-    return quick ? LENGTHS_QUICK : group->phase == DECODE ? LENGTHS_DECODE : LENGTHS_FULL;
+    return quick                           ? LENGTHS_QUICK
+           : group->phase == DECODE        ? LENGTHS_DECODE
+           : group->variants == CHECK_DIMS ? LENGTHS_DIMS
+                                           : LENGTHS_FULL;
 }
 
 int check_case_count(const check_group *group, int quick)
@@ -303,9 +351,10 @@ typedef struct lengths {
 /* One below, at and above the tile sizes that the paths use; more queries than keys; nothing at
  * all. */
 static const lengths prefill_lengths[] = {
-    {33, 65}, {64, 64},   {63, 129}, {130, 47},  {1, 77},    {1, 1},   {48, 49},   {47, 48},
-    {5, 0},   {127, 128}, {65, 63},  {113, 203}, {128, 129}, {0, 5},   {129, 127}, {200, 100},
-    {1, 500}, {64, 65},   {17, 300}, {96, 95},   {31, 32},   {2, 191}, {255, 256},
+    {33, 65},   {64, 64},   {63, 129},  {130, 47},  {1, 77},    {1, 1},   {48, 49},   {47, 48},
+    {5, 0},     {127, 128}, {65, 63},   {113, 203}, {128, 129}, {0, 5},   {129, 127}, {200, 100},
+    {1, 500},   {64, 65},   {17, 300},  {96, 95},   {31, 32},   {2, 191}, {255, 256}, {1, 1000},
+    {77, 1000}, {1000, 77}, {193, 191}, {192, 385}, {257, 80},
 };
 
 /* What decode kernels are for, and what lies around it. */

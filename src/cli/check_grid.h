@@ -6,7 +6,7 @@
 #include "check_mods.h"
 
 /* Which variants a group has. */
-enum { CHECK_LEAN, CHECK_FULL, CHECK_MODS, CHECK_SEQUENCES, CHECK_PAGES };
+enum { CHECK_LEAN, CHECK_FULL, CHECK_DIMS, CHECK_MODS, CHECK_SEQUENCES, CHECK_PAGES };
 
 /* What one program serves. */
 typedef struct check_group {
@@ -52,7 +52,9 @@ enum {
     APPEND = 0x800000,     /* as many tokens as q has rows */
     ONE_SCALE = 0x1000000, /* with F8: one scale for all */
     SCALE_BY_HEAD = 0x2000000,
-    ROPE_TABLES = 0x4000000
+    ROPE_TABLES = 0x4000000,
+    KEYS_TIMES_10 = 0x8000000,  /* some rows of k so much larger: they move a running maximum, late too */
+    KEYS_TIMES_200 = 0x10000000 /* of floats, both */
 };
 
 typedef struct check_variant {

@@ -140,6 +140,7 @@ static int add_cache(check_case *out, const serving_shape *x, call_options *o, i
                   units = dim / dtype_elements(dtype);
     const int scaled = dtype >= CLATTN_DTYPE_I8 && dtype <= CLATTN_DTYPE_F8_E5M2,
               is_i8 = dtype == CLATTN_DTYPE_I8;
+    const unsigned flags = x->v->flags;
     int64_t shape[4], rows = 1;
     float row[CLATTN_MAX_HEAD_DIM], *scales = NULL, used;
     const int axes = outer_shape(x, 0, x->s.heads_kv, x->capacity, shape);
@@ -153,12 +154,17 @@ static int add_cache(check_case *out, const serving_shape *x, call_options *o, i
     if (!values || (scaled && !scales))
         return 0;
     const int64_t heads_stride = form_of(x, 0) == FORM_BHSD ? shape[axes - 1] : 1;
+    /* Caches of codes and bytes keep their range. */
+    const int may_enlarge = is_k && dtype_is_plain(dtype) && flags & (KEYS_TIMES_10 | KEYS_TIMES_200);
     for (int64_t r = 0; r < rows; r++) {
+        const float factor = !may_enlarge || random_below(random, 7) > 0 ? 1.0f
+                             : flags & KEYS_TIMES_10                     ? 10.0f
+                                                                         : 200.0f;
         for (int64_t e = 0; e < dim; e++)
-            row[e] = random_normal(random);
+            row[e] = factor * random_normal(random);
         float *scale = !scaled ? NULL
                        : is_i8 ? scales + r
-                               : scale_at(scales, x->v->flags, r, x->s.heads_kv, heads_stride);
+                               : scale_at(scales, flags, r, x->s.heads_kv, heads_stride);
         cache_encode_row(dtype, row, dim, is_i8 || !scale ? 0 : *scale,
                          values + (size_t)(r * units) * dtype_size(dtype), &used);
         if (is_i8)

@@ -3,6 +3,7 @@
 
 #include "cli.h"
 #include "cli_platform.h"
+#include "file_read.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -182,18 +183,40 @@ static int open_opencl(cli_device *d)
     return CLI_OK;
 }
 
-static int open_library(cli_device *d, const common_options *options)
+int cli_device_open_library(cli_device *d, char *tuning, size_t tuning_bytes)
 {
     clattn_context_options o = CLATTN_CONTEXT_OPTIONS_INIT;
     o.log = log_message;
     o.log_user = d;
     o.log_level = d->verbose > 1 ? CLATTN_LOG_DEBUG : d->verbose > 0 ? CLATTN_LOG_INFO : CLATTN_LOG_WARNING;
     o.cache = d->cache;
-    o.max_local_bytes = options->local_bytes;
+    o.max_local_bytes = d->max_local_bytes;
+    o.tuning = tuning;
+    o.tuning_bytes = tuning_bytes;
+    free(d->tuning);
+    d->tuning = tuning;
+    d->tuning_bytes = tuning_bytes;
+    clattn_context_release(d->clattn);
+    d->clattn = NULL;
     const clattn_status status = clattn_context_create(&d->clattn, d->context, d->entry.device, &o);
     if (status == CLATTN_UNSUPPORTED)
         return cli_fail(CLI_NO_DEVICE, "%s", d->last_error);
     return status == CLATTN_SUCCESS ? CLI_OK : cli_library_fail(d, status, "clattn_context_create");
+}
+
+static int open_library(cli_device *d, const common_options *options)
+{
+    char *tuning = NULL;
+    size_t bytes = 0;
+    d->max_local_bytes = options->local_bytes;
+    if (options->tuning && file_read(options->tuning, &tuning, &bytes) != 0)
+        return cli_fail(CLI_USAGE, "--tuning: %.200s cannot be read", options->tuning);
+    /* An empty file is no tuning text; without bytes the library would not look at it. */
+    if (options->tuning && bytes == 0) {
+        free(tuning);
+        return cli_fail(CLI_USAGE, "--tuning: %.200s is empty", options->tuning);
+    }
+    return cli_device_open_library(d, tuning, bytes);
 }
 
 int cli_device_open(cli_device *out, const common_options *options)
@@ -225,6 +248,8 @@ void cli_device_close(cli_device *d)
 {
     clattn_context_release(d->clattn);
     clattn_directory_cache_close(&d->cache);
+    free(d->tuning);
+    d->tuning = NULL;
     if (d->queue)
         clReleaseCommandQueue(d->queue);
     if (d->context)

@@ -30,6 +30,9 @@ typedef struct cli_device {
     cl_uint compute_units, clock_mhz, vector_width;
     cl_context context;
     cl_command_queue queue;
+    uint64_t max_local_bytes; /* --local-memory; 0: no limit */
+    char *tuning;             /* owned; NULL: none */
+    size_t tuning_bytes;
     clattn_context *clattn;
     clattn_cache_hooks cache; /* zero: none */
     int verbose;
@@ -40,6 +43,10 @@ typedef struct cli_device {
 /* Opens context, queue, cache and library context. Returns an exit status; after a failure nothing
  * is held. `out` must stay where it is: the log callback keeps its address. */
 int cli_device_open(cli_device *out, const common_options *options);
+
+/* Opens the library's context anew, with a tuning text (NULL and 0: none), which becomes the device's. Old
+ * plans must be gone. */
+int cli_device_open_library(cli_device *device, char *tuning, size_t tuning_bytes);
 void cli_device_close(cli_device *device);
 
 /* Reports a failed library call with the library's own reason. Exit status: bad input or a failed

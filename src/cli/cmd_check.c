@@ -1,14 +1,11 @@
 /* cmd_check.c: every path of the device against the reference. */
-#include "check_case.h"
+#include "check_run.h"
 #include "cli.h"
 #include "cli_device.h"
 #include "cli_platform.h"
-#include "device_call.h"
-#include "device_serving.h"
 #include "progress.h"
 #include "serving_options.h"
 #include "tensor_convert.h"
-#include "verify.h"
 
 #include <cjson/cJSON.h>
 
@@ -18,7 +15,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { CHECK_QUICK = OPTION_COMMAND, CHECK_SEED, CHECK_CASES, CHECK_VARIANTS };
+enum { CHECK_QUICK = OPTION_COMMAND, CHECK_SEED, CHECK_CASES, CHECK_VARIANTS, CHECK_REPEAT, CHECK_SECONDS };
 
 static const option_row check_rows[] = {
     {CHECK_QUICK, "quick", 0, ARGUMENT_NONE, NULL,
@@ -27,7 +24,10 @@ static const option_row check_rows[] = {
      "only this path: portable, cpu, nvidia_mma or nvidia_wgmma"},
     {OPTION_PHASE, "phase", 0, ARGUMENT_REQUIRED, "NAME", "only these kernels: prefill or decode"},
     {CHECK_VARIANTS, "variants", 0, ARGUMENT_REQUIRED, "NAME",
-     "only these groups: lean, full, mods, sequences or pages"},
+     "only these groups: lean, full, dims, mods, sequences or pages"},
+    {CHECK_REPEAT, "repeat", 0, ARGUMENT_REQUIRED, "N",
+     "runs of every case, which have to give the same bits"},
+    {CHECK_SECONDS, "seconds", 0, ARGUMENT_REQUIRED, "S", "stop after so long, with what was run"},
     {CHECK_SEED, "seed", 0, ARGUMENT_REQUIRED, "N", "repeats the random inputs of an earlier check"},
     {CHECK_CASES, "save-cases", 0, ARGUMENT_REQUIRED, "DIR", "where failing cases go; default: here"},
     {OPTION_JSON, "json", 0, ARGUMENT_NONE, NULL, "print the result as JSON"},
@@ -40,7 +40,8 @@ static const command_text check_text = {
     "a double-precision reference: error <= 2 x that of the textbook computation in the same precision\n"
     "(inputs, scores and weights rounded to the storage type) + a floor of 2^-18 (f32), 2^-10 (f16) or\n"
     "2^-7 (bf16) of the largest value, and 2^-22 more for each unit of the largest score. Outputs are\n"
-    "poisoned and lie between guard zones; k and v hold NaN and infinity at keys that no row may see.\n"
+    "poisoned and lie between guard zones; k and v hold NaN and infinity at keys that no row may see;\n"
+    "in some cases a seventh of the keys is 10 or 200 times as large.\n"
     "Of caches that tokens are appended to, every row is looked at.\n"
     "Each failure is saved, with the command that repeats it.",
 };
@@ -57,12 +58,16 @@ typedef struct check_state {
     int quick;
     int json;
     int64_t seed;
+    int64_t repeat; /* runs of a case */
+    float seconds;  /* 0: all cases are run */
+    double begin;
     const char *directory;
     int cases, failed, saved;
     cJSON *groups, *failures; /* with --json */
 } check_state;
 
-static const char *const variant_names[] = {"lean", "full", "mods", "sequences", "pages"}; /* as CHECK_* */
+static const char *const variant_names[] = {"lean", "full",      "dims",
+                                            "mods", "sequences", "pages"}; /* as CHECK_* */
 
 static int apply_variants(check_state *s, const char *value)
 {
@@ -71,7 +76,8 @@ static int apply_variants(check_state *s, const char *value)
             s->variants = i;
             return CLI_OK;
         }
-    return cli_fail(CLI_USAGE, "--variants '%.60s': expected lean, full, mods, sequences or pages", value);
+    return cli_fail(CLI_USAGE, "--variants '%.60s': expected lean, full, dims, mods, sequences or pages",
+                    value);
 }
 
 static int apply(void *user, int id, const char *name, const char *value)
@@ -92,6 +98,18 @@ static int apply(void *user, int id, const char *name, const char *value)
     }
     case OPTION_PATH:
         return option_path(name, value, &s->path);
+    case CHECK_SECONDS: {
+        const int status = option_number(name, value, &s->seconds);
+        return status == CLI_OK && !(s->seconds > 0)
+                   ? cli_fail(CLI_USAGE, "--seconds '%.60s': expected a number above 0", value)
+                   : status;
+    }
+    case CHECK_REPEAT: {
+        const int status = option_integer(name, value, &s->repeat);
+        return status == CLI_OK && (s->repeat < 1 || s->repeat > 1000)
+                   ? cli_fail(CLI_USAGE, "--repeat '%.60s': expected 1 to 1000", value)
+                   : status;
+    }
     case CHECK_VARIANTS:
         return apply_variants(s, value);
     case OPTION_PHASE:
@@ -102,44 +120,8 @@ static int apply(void *user, int id, const char *name, const char *value)
     }
 }
 
-/* ---- One case -----------------------------------------------------------------------------------
+/* ---- Failures -----------------------------------------------------------------------------------
  */
-
-/* Runs and judges. `reason` is empty if the case passed; `share` is error / allowed. Only what
- * makes it pointless to go on (memory of the host) is an exit status. */
-static int run_case(check_state *s, check_case *check, char *reason, size_t capacity, double *share)
-{
-    device_call call;
-    unsigned char *o = NULL;
-    float *lse = NULL;
-    case_state state = {{NULL}};
-    verdict v;
-    reason[0] = 0;
-    *share = 0;
-    if (device_call_open(&call, s->used, &check->c) != CLI_OK) {
-        cli_format(reason, capacity, "refused: %s", s->used->last_error);
-        return CLI_OK;
-    }
-    if (device_call_poison(&call) != CLI_OK || device_call_enqueue(&call) != CLI_OK ||
-        device_call_finish(&call) != CLI_OK || device_serving_trouble(&call, reason, capacity) != CLI_OK)
-        cli_format(reason, capacity, "the call failed");
-    if (!reason[0] && (device_call_fetch(&call, &o, &lse, reason, capacity) != CLI_OK ||
-                       device_serving_fetch(&call, &state, reason, capacity) != CLI_OK))
-        cli_format(reason, capacity, "the call failed");
-    device_call_close(&call);
-    int status = CLI_OK;
-    if (!reason[0]) {
-        status = verify_result(&v, &check->c, &state, o, lse, NULL);
-        if (status == CLI_OK) {
-            *share = v.worst;
-            cli_format(reason, capacity, "%s", v.reason);
-        }
-    }
-    free(o);
-    free(lse);
-    case_state_release(&state);
-    return status;
-}
 
 static void report_failure(check_state *s, const check_case *check, const char *reason)
 {
@@ -226,6 +208,11 @@ static int is_taken(const check_state *s, const check_case *check)
            clattn_plan_supported(s->used->clattn, &desc, NULL, 0) != CLATTN_UNSUPPORTED;
 }
 
+static int is_late(const check_state *s)
+{
+    return s->seconds > 0 && platform_seconds() - s->begin > (double)s->seconds;
+}
+
 static int run_group(check_state *s, const check_group *group, int32_t path)
 {
     const int count = check_case_count(group, s->quick);
@@ -233,7 +220,7 @@ static int run_group(check_state *s, const check_group *group, int32_t path)
     group_result r = {0, 0, 0, 0};
     char types[32];
     group_types(group, types, sizeof types);
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < count && !is_late(s); i++) {
         check_case check;
         char reason[400];
         double share;
@@ -251,7 +238,7 @@ static int run_group(check_state *s, const check_group *group, int32_t path)
         }
         s->cases++;
         r.cases++;
-        status = run_case(s, &check, reason, sizeof reason, &share);
+        status = check_run(s->used, &check, s->repeat, reason, sizeof reason, &share);
         if (status == CLI_OK && reason[0]) {
             s->failed++;
             r.failed++;
@@ -349,6 +336,7 @@ static void print_json(const check_state *s)
     cJSON_AddStringToObject(json, "device", s->device.entry.name);
     cJSON_AddNumberToObject(json, "seed", (double)s->seed);
     cJSON_AddBoolToObject(json, "quick", s->quick);
+    cJSON_AddBoolToObject(json, "complete", !is_late(s));
     cJSON_AddNumberToObject(json, "cases", s->cases);
     cJSON_AddNumberToObject(json, "failed", s->failed);
     cJSON_AddItemReferenceToObject(json, "groups", s->groups);
@@ -370,6 +358,7 @@ static int check_device(check_state *s, const common_options *common)
                "                                                                             allowed\n");
         fflush(stdout);
     }
+    s->begin = platform_seconds();
     const int status = run_paths(s, common);
     if (status != CLI_OK)
         return status;
@@ -378,7 +367,7 @@ static int check_device(check_state *s, const common_options *common)
     else if (s->failed)
         printf("\n%d of %d cases FAILED\n", s->failed, s->cases);
     else
-        printf("\nall %d cases passed\n", s->cases);
+        printf("\nall %d cases %spassed\n", s->cases, is_late(s) ? "that were run in time " : "");
     return s->failed ? CLI_FAILED : CLI_OK;
 }
 
@@ -391,6 +380,7 @@ int cmd_check(int argc, char **argv)
     s.directory = ".";
     s.phase = CLATTN_PHASE_BOTH;
     s.variants = -1;
+    s.repeat = 1;
     int status = options_parse(&set, &common, argc, argv, &operands);
     if (status != CLI_OK)
         return status;

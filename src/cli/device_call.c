@@ -4,6 +4,7 @@
 #include "case_layout.h"
 #include "case_serving.h"
 #include "cli.h"
+#include "cli_platform.h"
 #include "device_serving.h"
 #include "tensor_convert.h"
 
@@ -164,7 +165,9 @@ static void set_args(device_call *call)
 static int open_parts(device_call *call)
 {
     const clattn_plan_desc desc = case_plan_desc(call->c);
+    const double start = platform_seconds();
     const clattn_status status = clattn_plan_create(&call->plan, call->device->clattn, &desc);
+    call->plan_seconds = platform_seconds() - start;
     if (status != CLATTN_SUCCESS)
         return cli_library_fail(call->device, status, "clattn_plan_create");
     for (int t = 0; t < TENSOR_COUNT; t++) {

@@ -17,6 +17,7 @@ typedef struct device_call {
     cl_mem rotated_q, kv_lens_out, status_words; /* each NULL where it takes no part */
     size_t buffer_bytes[TENSOR_COUNT];
     uint64_t device_bytes; /* all buffers together */
+    double plan_seconds;   /* of clattn_plan_create */
     clattn_forward_args args;
     clattn_append_args append_args;
 } device_call;

@@ -16,6 +16,7 @@ static const command commands[] = {
     {"run", cmd_run, "one attention call on tensors from a safetensors file"},
     {"check", cmd_check, "every path of this device against the built-in reference"},
     {"bench", cmd_bench, "time, rate and memory, also against naive attention"},
+    {"tune", cmd_tune, "measure other tiles on this device and keep the fastest in a file"},
     {"source", cmd_source, "the OpenCL C and build options of a configuration"},
 };
 
@@ -47,8 +48,6 @@ int main(int argc, char **argv)
     }
     if (strcmp(argv[1], "--version") == 0)
         return print_version();
-    if (strcmp(argv[1], "tune") == 0)
-        return cli_fail(CLI_USAGE, "command 'tune' is not offered by this version");
     for (int i = 0; i < NUM_COMMANDS; i++)
         if (strcmp(argv[1], commands[i].name) == 0) {
             cli_set_command(commands[i].name);

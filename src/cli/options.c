@@ -21,6 +21,7 @@ const option_row common_rows[] = {
      "index, or part of a platform's or device's name (else CLATTN_DEVICE)"},
     {OPTION_LOCAL_MEMORY, "local-memory", 0, ARGUMENT_REQUIRED, "BYTES",
      "local memory that kernels may take (also 32K)"},
+    {OPTION_TUNING, "tuning", 0, ARGUMENT_REQUIRED, "FILE", "choices of tiles that `clattn tune` wrote"},
     {OPTION_CACHE_DIR, "cache-dir", 0, ARGUMENT_REQUIRED, "DIR", "where compiled programs are kept"},
     {OPTION_NO_CACHE, "no-cache", 0, ARGUMENT_NONE, NULL, "keep no compiled programs"},
     {OPTION_VERBOSE, "verbose", 'v', ARGUMENT_NONE, NULL, "print the library's messages; twice: each call"},
@@ -36,6 +37,9 @@ static int apply_common(common_options *common, int id, const char *value)
         return CLI_OK;
     case OPTION_LOCAL_MEMORY:
         return option_bytes("local-memory", value, &common->local_bytes);
+    case OPTION_TUNING:
+        common->tuning = value;
+        return CLI_OK;
     case OPTION_CACHE_DIR:
         common->cache_dir = value;
         return CLI_OK;

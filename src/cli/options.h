@@ -14,6 +14,7 @@ enum {
     OPTION_NO_CACHE,
     OPTION_CACHE_DIR,
     OPTION_LOCAL_MEMORY,
+    OPTION_TUNING,
     OPTION_JSON,
     OPTION_PATH,
     OPTION_CAUSAL,
@@ -62,6 +63,7 @@ typedef struct option_row {
 typedef struct common_options {
     const char *device; /* NULL: the first GPU, else the first device */
     const char *cache_dir;
+    const char *tuning; /* a file of `clattn tune`; NULL: none */
     int no_cache;
     int verbose;
     int help;

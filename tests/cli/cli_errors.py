@@ -33,8 +33,7 @@ def usage(folder):
     out = os.path.join(folder, "out.safetensors")
     expect(2, ["no command"])
     expect(2, ["nonsense"], "nonsense")
-    expect(2, ["tune", "not offered"], "tune")
-    for command in "info", "run", "check", "bench", "source":
+    for command in "info", "run", "check", "bench", "tune", "source":
         expect(2, ["--frobnicate"], command, "--frobnicate")
         expect(2, ["-Z"], command, "-Z")
         expect(2, ["--device"], command, "--device")
@@ -86,6 +85,14 @@ def usage(folder):
     expect(2, ["--kv-dtype", "--shape"], "bench", "--kv-dtype", "q8_0")
     expect(2, ["--shape"], "bench", "--preset", "decode", "--shape", "1,2,1,1,64,64")
     expect(2, ["--naive", "decode"], "bench", "--shape", "1,2,1,1,64,64", "--naive", "--page-size", "16")
+    for option in ["--lse"], ["--sinks"], ["--layout", "bshd"], ["--softcap", "2"], ["--alibi-max-bias", "8"], ["--lens"]:
+        expect(2, [option[0], "decode"], "bench", "--shape", "1,2,1,1,64,64", *option)
+        expect(2, [option[0], "naive"], "bench", "--shape", "1,2,1,99,99,64", "--naive", *option)
+    for option, value in (("--seqlens", "5,-1"), ("--seqlens", "x"), ("--seconds", "0"), ("--seconds", "601"),
+                          ("--softcap", "-1"), ("--layout", "hbsd"), ("--alibi-max-bias", "x")):
+        expect(2, [option], "bench", "--shape", "1,2,1,99,99,64", option, value)
+    expect(2, ["--seqlens", "--shape"], "bench", "--seqlens", "5,6")
+    expect(2, ["--lines"], "bench", "--lines", "--shape", "1,2,1,99,99,64")
     expect(2, ["backward", "not offered"], "bench", "--preset", "backward")
     expect(2, ["--preset"], "bench", "--preset", "essay")
     for shape in "1,2,3", "1,8,3,64,64,64", "0,1,1,1,1,1", "1,1,1,1,1,577", "1,1,1,1,1,", "a,b,c,d,e,f":
@@ -102,6 +109,22 @@ def usage(folder):
     expect(2, ["--kv-dtype"], "source", "--kv-dtype", "q9_0")
     expect(2, ["--seed"], "check", "--seed", "-1")
     expect(2, ["--phase"], "check", "--phase", "x")
+    expect(2, ["--repeat"], "check", "--repeat", "0")
+    tuning = os.path.join(folder, "wrong.tune")
+    for arguments in (["--shape", "1,2"], ["--dtype", "q8_0"], ["--dtype", "f16,f16,f16"], ["--scores", "half"],
+                      ["--seconds", "0"], ["--candidates", "0"], ["--tuning", tuning], ["--path", "best"],
+                      ["--scores", "full", "--shape", "1,2,1,1,64,64"]):
+        expect(2, [arguments[0]], "tune", "-o", tuning, *arguments)
+    expect(2, ["-o"], "tune")
+    expect(2, ["-o", "cannot be written"], "tune", "-o", os.path.join(folder, "no", "such", "folder"))
+    expect(2, ["'FILE'"], "tune", "FILE")
+    expect(2, ["--tuning", "cannot be read"], "info", "--tuning", tuning)
+    for content, words in ("", ["empty"]), ("clattn tuning 1\n", ["damaged"]), ("{}", ["damaged"]):
+        with open(tuning, "w") as file:
+            file.write(content)
+        expect(2, words, "info", "--tuning", tuning)
+    os.remove(tuning)
+    expect(2, ["--seconds"], "check", "--seconds", "0")
     expect(2, ["--variants"], "check", "--variants", "x")
     if os.path.exists(out):
         fail("a refused run left a file")

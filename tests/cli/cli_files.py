@@ -21,9 +21,9 @@ def finish(name):
     sys.exit(1 if failures else 0)
 
 
-def run(*arguments, environment=None):
+def run(*arguments, environment=None, stdin=None):
     return subprocess.run([CLI, *map(str, arguments)], capture_output=True, text=True, errors="replace",
-                          timeout=600, env={**os.environ, **(environment or {})})
+                          timeout=600, input=stdin, env={**os.environ, **(environment or {})})
 
 
 def need_device():

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import random
+import shutil
 import sys
 
 from cli_files import (attention, decode, encode, fail, finish, floats, integers, need_device, read, run, scratch,
@@ -296,7 +297,7 @@ def bench(folder):
         fail(f"bench: {list(report)}")
     keys = ["op", "dtype", "batch", "heads_q", "heads_kv", "q_len", "kv_len", "head_dim", "head_dim_v", "causal",
             "path", "time_ms_median", "time_ms_min", "flops", "bytes", "tflops", "gbps", "ceiling_fraction", "tiles",
-            "splits", "peak_bytes", "features"]
+            "splits", "peak_bytes", "features", "plan_ms"]
     if [r["path"] for r in report["results"]] != [PATH, "naive"] or any(list(r) != keys for r in report["results"]):
         return fail(f"bench: {report['results']}")
     flash, naive = report["results"]
@@ -358,6 +359,47 @@ def sparse_bench(folder):
         fail(f"bench --block-sparse 0.5: {half['flops']} {half['features']}")
 
 
+def line_bench():
+    """Line after line in one process; what is wrong with one does not end the others."""
+    shape = "--shape 1,4,2,60,90,16 --phase prefill --seconds 0.01 --repeat 1 --path " + PATH
+    lines = [f"{shape} --causal --layout bshd --softcap 3 --alibi-max-bias 8 --sinks --lens --lse", f"{shape} --casual",
+             f"{shape} --seqlens 5,0,70 --causal --dtype f16", "", f"{shape} --json x", f"{shape} --naive",
+             f"{shape} --naive --dtype f16", "--shape 2,2,1,1,64,16 --repeat 1 --path " + PATH]
+    result = run("bench", "--lines", stdin="\n".join(lines))
+    answers = [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
+    if result.returncode != 0 or [a["status"] for a in answers] != [0, 2, 0, 2, 0, 0, 0]:
+        return fail(f"bench --lines: {result.returncode} {result.stderr} {[a['status'] for a in answers]}")
+    full, packed, naive, naive_f16, decode = [answers[i]["results"] for i in (0, 2, 4, 5, 6)]
+    if full[0]["features"] != ["causal", "softcap", "alibi", "sinks", "q-lens", "kv-lens", "lse"]:
+        fail(f"bench --lines: {full[0]['features']}")
+    if full[0]["flops"] != 4 * 4 * 16 * sum(i + 31 for i in range(60)) or full[0]["plan_ms"] <= 0:
+        fail(f"bench --lines: {full[0]}")
+    if packed[0]["flops"] != 4 * 4 * 16 * (15 + 70 * 71 / 2) or (packed[0]["batch"], packed[0]["q_len"]) != (3, 70):
+        fail(f"bench --seqlens: {packed[0]}")
+    if packed[0]["features"] != ["causal", "cu-seqlens-q", "cu-seqlens-k"]:
+        fail(f"bench --seqlens: {packed[0]['features']}")
+    if [r["path"] for r in naive] != [PATH, "naive"] or [r["dtype"] for r in naive_f16] != ["f16", "f16"]:
+        fail(f"bench --lines: naive {naive} {naive_f16}")
+    if decode[0]["op"] != "decode":
+        fail(f"bench --lines: decode {decode}")
+
+
+def plot(folder):
+    if not shutil.which("gnuplot"):
+        return print("no gnuplot: no plot")
+    target = os.path.join(folder, "rate's.svg")
+    result = run("bench", "--shape", "1,2,1,65,80,16", "--shape", "1,2,1,130,160,16", "--path", PATH, "--naive", "--repeat",
+                 "1", "--plot", target)
+    if result.returncode != 0 or result.stderr:
+        return fail(f"bench --plot: {result.returncode} {result.stderr}")
+    with open(target) as file:
+        picture = file.read()
+    for word in "</svg>", f"{PATH} f32 D=16", "naive f32 D=16", "keys", "operations for a byte", "FLOP/s":
+        if word not in picture:
+            fail(f"bench --plot: no '{word}'")
+    return None
+
+
 def source():
     result = run("source", "--path", PATH, "--dtype", "f16", "--head-dim", "80", "--bias", "--causal")
     lines = result.stdout.splitlines()
@@ -398,6 +440,8 @@ with scratch() as place:
     bench(place)
     decode_bench(place)
     sparse_bench(place)
+    plot(place)
+line_bench()
 source()
 info()
 finish("cli_run")

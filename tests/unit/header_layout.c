@@ -27,7 +27,9 @@ AFTER(options, allocator, get_proc);
 AFTER(options, get_proc, get_proc_user);
 AFTER(options, get_proc_user, max_local_bytes);
 AFTER(options, max_local_bytes, max_work_per_launch);
-LAST(options, max_work_per_launch);
+AFTER(options, max_work_per_launch, tuning);
+AFTER(options, tuning, tuning_bytes);
+LAST(options, tuning_bytes);
 
 typedef clattn_cache_hooks hooks;
 FIRST(hooks, user);
@@ -195,7 +197,7 @@ LAST(status_words, reserved);
 
 /* Sizes of this version; older ones stay accepted. */
 #if UINTPTR_MAX == 0xffffffffffffffff
-static_assert(sizeof(clattn_context_options) == 104, "clattn_context_options");
+static_assert(sizeof(clattn_context_options) == 120, "clattn_context_options");
 static_assert(sizeof(clattn_tensor) == 72, "clattn_tensor");
 static_assert(sizeof(clattn_bounds) == 40, "clattn_bounds");
 static_assert(sizeof(clattn_forward_args) == 1776, "clattn_forward_args");
