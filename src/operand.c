@@ -8,8 +8,8 @@ static uint64_t address_of(const clattn_tensor *tensor)
     return is_pointer(tensor) ? (uint64_t)(uintptr_t)tensor->handle : 0;
 }
 
-/* The largest power of two that divides an element's size, for plain types the size itself: what kernels count
- * on. */
+/* The largest power of two that divides an element's size, for plain types the size itself: what kernels
+ * count on. */
 static uint64_t alignment_of(size_t element) { return (uint64_t)element & (~(uint64_t)element + 1); }
 
 /* Elements from the first to the last one, inclusive; -1 if that overflows. */

@@ -47,7 +47,8 @@ typedef struct tensor_view {
  * poisoned, with guard zones before and after. */
 void view_place(tensor_view *view, tensor_layout layout, random_state *random);
 
-/* Where the first element of a view is, behind a guard zone: aligned for it, not a whole number of blocks in. */
+/* Where the first element of a view is, behind a guard zone: aligned for it, not a whole number of blocks in.
+ */
 uint64_t view_guard(const tensor_view *view);
 
 /* Makes the buffer for strides and offset as they are. */

@@ -301,8 +301,7 @@ static void test_each_tensor(void **state)
         TENSOR_REFUSED(stride[2] = INT64_MIN, CLATTN_INVALID_ARGUMENT,
                        ".stride[2] (token) = -9223372036854775808|expected >= 0");
         TENSOR_REFUSED(stride[3] = -1, CLATTN_INVALID_ARGUMENT, ".stride[3]|= -1|expected ");
-        TENSOR_REFUSED(byte_offset = 2, CLATTN_INVALID_ARGUMENT,
-                       ".byte_offset = 2|expected a multiple of 4");
+        TENSOR_REFUSED(byte_offset = 2, CLATTN_INVALID_ARGUMENT, ".byte_offset = 2|expected a multiple of 4");
         TENSOR_REFUSED(byte_offset = UINT64_MAX - 3, CLATTN_INVALID_ARGUMENT, "");
         TENSOR_REFUSED(stride[0] = INT64_MAX, CLATTN_INVALID_ARGUMENT, "|strides and lengths reach");
         TENSOR_REFUSED(stride[2] = INT64_MAX / 4, CLATTN_INVALID_ARGUMENT, "|strides and lengths reach");
@@ -476,8 +475,7 @@ static void test_offset_of_half_types(void **state)
     struct subject half = {plan_with(context, &desc), lean.call};
     log_clear(&log_);
     args.q.byte_offset = 3;
-    expect_no_args(&half, &args, CLATTN_INVALID_ARGUMENT,
-                   "q.byte_offset = 3|expected a multiple of 2");
+    expect_no_args(&half, &args, CLATTN_INVALID_ARGUMENT, "q.byte_offset = 3|expected a multiple of 2");
     args.q.byte_offset = 2;
     assert_int_equal(clattn_enqueue_forward(half.plan, device.queue, &args, 0, NULL, NULL), CLATTN_SUCCESS);
     clFinish(device.queue);

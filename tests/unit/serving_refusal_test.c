@@ -507,8 +507,7 @@ static void test_paged(void **state)
     REFUSED(paged, kv_lens.handle, NULL, INVALID, "kv_lens.handle is NULL|expected");
     REFUSED(paged, status_words.handle, NULL, INVALID, "status_words.handle is NULL|expected");
     REFUSED(paged, block_table.stride[0], -1, INVALID, "block_table.stride[0] (batch) = -1|expected >= 0");
-    REFUSED(paged, block_table.byte_offset, 6, INVALID,
-            "block_table.byte_offset = 6|multiple of 4");
+    REFUSED(paged, block_table.byte_offset, 6, INVALID, "block_table.byte_offset = 6|multiple of 4");
     REFUSED(paged, block_table.byte_offset, BYTES - 12, SMALL,
             "block_table: the buffer has 8192 bytes|expected at least 8196");
     REFUSED(paged, block_table.stride[0], 2048, SMALL,
@@ -539,8 +538,7 @@ static void test_cache_types(void **state)
     REFUSED(scaled, k_scale.handle, NULL, INVALID, "k_scale.handle is NULL|expected");
     REFUSED(scaled, v_scale.handle, NULL, INVALID, "v_scale.handle is NULL|expected");
     REFUSED(scaled, k_scale.stride[1], -1, INVALID, "k_scale.stride[1] (head) = -1|expected >= 0");
-    REFUSED(scaled, v_scale.byte_offset, 1, INVALID,
-            "v_scale.byte_offset = 1|multiple of 4");
+    REFUSED(scaled, v_scale.byte_offset, 1, INVALID, "v_scale.byte_offset = 1|multiple of 4");
     REFUSED(scaled, v_scale.stride[2], 1000, SMALL,
             "v_scale: the buffer has 8192 bytes|expected at least 28036");
     REFUSED(scaled, k.byte_offset, BYTES - 255, SMALL, "k: the buffer has 8192 bytes|expected at least 8193");
