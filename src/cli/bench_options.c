@@ -287,9 +287,9 @@ static int check_options(const bench_options *o)
 
 int bench_options_parse(bench_options *out, int argc, char **argv)
 {
+    memset(out, 0, sizeof *out);
     const option_set set = {{bench_rows}, apply, out};
     int operands;
-    memset(out, 0, sizeof *out);
     const int status = options_parse(&set, &out->common, argc, argv, &operands);
     for (int i = 0; i < 4; i++) /* without --dtype */
         if (!out->dtype[i])
