@@ -140,14 +140,28 @@ static inline key_rows rows_of_keys(const tensor_address *t, int batch, int head
     return rows;
 }
 
-static inline long row_of_key(const key_rows *rows, int key)
+// A key's row in two steps, for kernels that know what to do between them: the page first, 0 without pages.
+static inline int page_of_key(const key_rows *rows, int key)
 {
 #if PAGE_SIZE > 0
-    const int page = clamp(rows->table[key / PAGE_SIZE], 0, rows->last_page);
+    return clamp(rows->table[key / PAGE_SIZE], 0, rows->last_page);
+#else
+    return 0;
+#endif
+}
+
+static inline long row_on_page(const key_rows *rows, int page, int key)
+{
+#if PAGE_SIZE > 0
     return rows->first + page * rows->page + key % PAGE_SIZE * rows->token;
 #else
     return rows->first + key * rows->token;
 #endif
+}
+
+static inline long row_of_key(const key_rows *rows, int key)
+{
+    return row_on_page(rows, page_of_key(rows, key), key);
 }
 
 // What the keys of one head are multiplied by: a number of the call's for each, or 1.

@@ -18,6 +18,8 @@ PIECE(lazy)
 PIECE(portable)
 PIECE(decode)
 PIECE(nvidia_ptx)
+PIECE(nvidia_lazy)
+PIECE(nvidia_decode)
 PIECE(nvidia_tile)
 PIECE(nvidia_half)
 PIECE(nvidia_mma)
@@ -71,9 +73,7 @@ static int is_any(const clattn__device *device, const char **why)
 static int takes_mma(const clattn_plan_desc *desc, const char **why)
 {
     enum { MAX_DIM = 256 };
-    if (desc->phase == CLATTN_PHASE_DECODE)
-        *why = "it has no decode kernels";
-    else if (desc->dtype_q == CLATTN_DTYPE_F32)
+    if (desc->dtype_q == CLATTN_DTYPE_F32)
         *why = "it takes q, k and v of 16 bits";
     else if (desc->dtype_k != desc->dtype_q || desc->dtype_v != desc->dtype_q)
         *why = "it takes q, k and v of one type";
@@ -94,24 +94,24 @@ static int takes_nothing(const clattn_plan_desc *desc, const char **why)
 }
 
 /* What all forward programs have. */
-#define FORWARD_ROWS(tile, is_decode, any, aligned, combine, row_bytes, ...)                            \
+#define FORWARD_ROWS(tile, is_decode, any, aligned, combine, row_bytes, whole_rows, ...)                \
     {                                                                                                   \
         tile, is_decode, {any, aligned, "classify_tiles", combine, "check_sequences"}, CLATTN__BUFFERS, \
-            sizeof(attention_args), row_bytes,                                                          \
+            sizeof(attention_args), row_bytes, whole_rows,                                              \
         {                                                                                               \
             FORWARD_PIECES, __VA_ARGS__                                                                 \
         }                                                                                               \
     }
 #define FORWARD(tile, is_decode, any, aligned, combine, ...) \
-    FORWARD_ROWS(tile, is_decode, any, aligned, combine, 0, __VA_ARGS__)
-#define NO_PROGRAM                \
-    {                             \
-        NULL, 0, {NULL}, 0, 0, 0, \
-        {                         \
-            {                     \
-                NULL, NULL, NULL  \
-            }                     \
-        }                         \
+    FORWARD_ROWS(tile, is_decode, any, aligned, combine, 0, 0, __VA_ARGS__)
+#define NO_PROGRAM                   \
+    {                                \
+        NULL, 0, {NULL}, 0, 0, 0, 0, \
+        {                            \
+            {                        \
+                NULL, NULL, NULL     \
+            }                        \
+        }                            \
     }
 
 /* Of any GPU; other paths take them beside their own prefill kernels. */
@@ -122,6 +122,11 @@ static int takes_nothing(const clattn_plan_desc *desc, const char **why)
     FORWARD(clattn__tile_portable_decode_few, 1, "decode_any", "decode_aligned", "combine", PIECE(lazy), \
             PIECE(decode), PIECE(parts), PIECE(combine))
 
+/* Of NVIDIA's GPUs from compute capability 8.0 on. */
+#define NVIDIA_DECODE_FEW                                                                         \
+    FORWARD_ROWS(clattn__tile_nvidia_decode, 1, "decode_any", "decode_aligned", "combine", 16, 1, \
+                 PIECE(nvidia_ptx), PIECE(nvidia_lazy), PIECE(nvidia_decode), PIECE(parts), PIECE(combine))
+
 static const clattn__path table[] = {
     {CLATTN_PATH_CPU,
      "cpu",
@@ -130,21 +135,29 @@ static const clattn__path table[] = {
      {FORWARD(clattn__tile_cpu, 0, "forward", NULL, NULL, PIECE(cpu_vectors), PIECE(cpu)),
       FORWARD(clattn__tile_cpu_decode, 1, "decode", NULL, "combine", PIECE(cpu_vectors), PIECE(cpu_decode),
               PIECE(parts), PIECE(combine)),
-      NO_PROGRAM}},
-    {CLATTN_PATH_NVIDIA_WGMMA, "nvidia_wgmma", is_sm_90, takes_nothing, {NO_PROGRAM, NO_PROGRAM, NO_PROGRAM}},
+      NO_PROGRAM},
+     NO_PROGRAM},
+    {CLATTN_PATH_NVIDIA_WGMMA,
+     "nvidia_wgmma",
+     is_sm_90,
+     takes_nothing,
+     {NO_PROGRAM, NO_PROGRAM, NO_PROGRAM},
+     NO_PROGRAM},
     {CLATTN_PATH_NVIDIA_MMA,
      "nvidia_mma",
      is_sm_80,
      takes_mma,
-     {FORWARD_ROWS(clattn__tile_nvidia_mma, 0, "forward_any", "forward_aligned", NULL, 16, PIECE(nvidia_ptx),
-                   PIECE(nvidia_tile), PIECE(nvidia_half), PIECE(nvidia_mma)),
-      PORTABLE_DECODE, PORTABLE_DECODE_FEW}},
+     {FORWARD_ROWS(clattn__tile_nvidia_mma, 0, "forward_any", "forward_aligned", NULL, 16, 0,
+                   PIECE(nvidia_ptx), PIECE(nvidia_tile), PIECE(nvidia_half), PIECE(nvidia_mma)),
+      PORTABLE_DECODE, NVIDIA_DECODE_FEW},
+     PORTABLE_DECODE_FEW},
     {CLATTN_PATH_PORTABLE,
      "portable",
      is_any,
      NULL,
      {FORWARD(clattn__tile_portable, 0, "forward_any", "forward_aligned", NULL, PIECE(lazy), PIECE(portable)),
-      PORTABLE_DECODE, PORTABLE_DECODE_FEW}},
+      PORTABLE_DECODE, PORTABLE_DECODE_FEW},
+     NO_PROGRAM},
 };
 
 const clattn__path *clattn__path_at(int index)
@@ -156,13 +169,13 @@ const clattn__path *clattn__path_at(int index)
 #define ADDRESS_PIECES PIECE(convert), PIECE(cache_types), PIECE(bounds), PIECE(address)
 #define ROW_PIECES ADDRESS_PIECES, PIECE(encode), PIECE(rows)
 
-#define OPERATION(name, kernels, num_buffers, args, ...)                                              \
-    {                                                                                                 \
-        CLATTN_PATH_PORTABLE, name, is_any, NULL,                                                     \
-        {                                                                                             \
-            {clattn__tile_flat, 0, kernels, num_buffers, sizeof(args), 0, {__VA_ARGS__}}, NO_PROGRAM, \
-                NO_PROGRAM                                                                            \
-        }                                                                                             \
+#define OPERATION(name, kernels, num_buffers, args, ...)                                      \
+    {                                                                                         \
+        CLATTN_PATH_PORTABLE, name, is_any, NULL,                                             \
+            {{clattn__tile_flat, 0, kernels, num_buffers, sizeof(args), 0, 0, {__VA_ARGS__}}, \
+             NO_PROGRAM,                                                                      \
+             NO_PROGRAM},                                                                     \
+            NO_PROGRAM                                                                        \
     }
 #define KERNELS(...) \
     {                \

@@ -445,9 +445,9 @@ typedef struct search_notes {
 } search_notes;
 
 /* The first tile for one of the path's programs that builds and fits; COMPILE_FAILED if none does. */
-static clattn_status choose_tile(clattn_plan *plan, const clattn__path *path, int which, search_notes *notes)
+static clattn_status choose_tile(clattn_plan *plan, const clattn__path *path, const clattn__recipe *recipe,
+                                 int which, search_notes *notes)
 {
-    const clattn__recipe *recipe = &path->recipe[which];
     clattn__tile tile;
     for (int i = 0; recipe->tile(&tile, &plan->context->device, &plan->shape, i); i++) {
         clattn__program *program;
@@ -482,7 +482,10 @@ static clattn_status choose_tiles(clattn_plan *plan, const clattn__path *path, s
         const int is_optional = i == CLATTN__DECODE_FEW;
         if (!is_wanted(&plan->desc, i) || (is_optional && path->recipe[i].tile == NULL))
             continue;
-        const clattn_status status = choose_tile(plan, path, i, notes);
+        clattn_status status = choose_tile(plan, path, &path->recipe[i], i, notes);
+        if (is_optional && status == CLATTN_COMPILE_FAILED && !notes->is_final &&
+            path->few_otherwise.tile != NULL)
+            status = choose_tile(plan, path, &path->few_otherwise, i, notes);
         if (status != CLATTN_SUCCESS && !(is_optional && status == CLATTN_COMPILE_FAILED && !notes->is_final))
             return status;
     }

@@ -9,6 +9,7 @@ ushort half_of_float(float x);
 
 float OVERLOAD fma(float x, float y, float z) { return __builtin_fmaf(x, y, z); }
 float OVERLOAD log(float x) { return __builtin_logf(x); }
+float OVERLOAD log2(float x) { return __builtin_log2f(x); }
 float OVERLOAD tanh(float x) { return __builtin_tanhf(x); }
 float OVERLOAD fabs(float x) { return __builtin_fabsf(x); }
 float OVERLOAD fmax(float x, float y) { return __builtin_fmaxf(x, y); }
@@ -49,6 +50,12 @@ int OVERLOAD atomic_min(volatile __global int *p, int x)
     *p = x < old ? x : old;
     return old;
 }
+int OVERLOAD atomic_max(volatile __global int *p, int x)
+{
+    const int old = *p;
+    *p = x > old ? x : old;
+    return old;
+}
 float4 OVERLOAD vload4(size_t i, const __global float *p)
 {
     p += 4 * i;
@@ -73,6 +80,22 @@ float4 OVERLOAD vload_half4(size_t i, const __global half *p)
 }
 void OVERLOAD vstore_half_rte(float x, size_t i, __global half *p) { ((__global ushort *)p)[i] = half_of_float(x); }
 
+void OVERLOAD vstore_half4_rte(float4 x, size_t i, __global half *p)
+{
+    for (int j = 0; j < 4; j++)
+        vstore_half_rte(x[j], 4 * i + j, p);
+}
+void OVERLOAD vstore4(float4 x, size_t i, __global float *p)
+{
+    for (int j = 0; j < 4; j++)
+        p[4 * i + j] = x[j];
+}
+void OVERLOAD vstore4(ushort4 x, size_t i, __global ushort *p)
+{
+    for (int j = 0; j < 4; j++)
+        p[4 * i + j] = x[j];
+}
+
 #define WARP 32
 #define inlined __attribute__((always_inline)) static inline
 
@@ -86,6 +109,9 @@ inlined void store_local(uint address, uint4 x)
     const uint words[4] = {x.x, x.y, x.z, x.w};
     store_local_words(address, words);
 }
+void load_16(uint *r, const __global void *from);
+inlined uint low_halves(uint first, uint second) { return (first & 0xffffu) | second << 16; }
+inlined uint high_halves(uint first, uint second) { return first >> 16 | (second & 0xffff0000u); }
 void copy_16(uint to, const __global void *from, int bytes);
 void close_copies(void);
 void wait_for_copies(int open);
@@ -93,6 +119,8 @@ void wait_for_copies(int open);
 void wait_at(uint name, uint items);
 void arrive_at(uint name, uint items);
 uint bits_across(uint x, uint mask);
+uint bits_from(uint x, uint lane);
+inlined float from_lane(float x, uint lane) { return as_float(bits_from(as_uint(x), lane)); }
 inlined float across(float x, uint mask) { return as_float(bits_across(as_uint(x), mask)); }
 int any_in_warp(int condition);
 float exp2_of(float x);

@@ -171,13 +171,14 @@ static cl_program CL_API_CALL create_program_with_binary(cl_context context, cl_
 }
 
 /* Of each kernel a function that takes its arguments from memory. */
-static const char *const kernel_names[] = {"forward_any", "forward_aligned", "classify_tiles", "check_sequences"};
+static const char *const kernel_names[] = {"forward_any",    "forward_aligned", "decode_any",     "decode_aligned",
+                                           "classify_tiles", "combine",         "check_sequences"};
 
 static void write_kernel(FILE *file, const char *source, const char *name)
 {
     char in_macro[80], in_text[80];
     snprintf(in_macro, sizeof in_macro, "KERNEL(%s,", name);
-    snprintf(in_text, sizeof in_text, "\n%s(ATTENTION_BUFFERS", name);
+    snprintf(in_text, sizeof in_text, "%s(ATTENTION_BUFFERS", name);
     if (!strstr(source, in_macro) && !strstr(source, in_text))
         return;
     if (strcmp(name, "classify_tiles") == 0)
