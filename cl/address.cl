@@ -277,6 +277,17 @@ static inline __global float *part_o(__global uchar *workspace, long place, cons
     return (__global float *)workspace + a->parts + place * a->head_dim_v;
 }
 
+// Kernels whose last work-group combines count, behind all states, the splits of each tile that have ended. What was
+// in the workspace before is no count: that is ticket * 256 + splits.
+static inline volatile __global ulong *part_counter(__global uchar *workspace, int group, const attention_args *a)
+{
+    const __global float *end = (const __global float *)workspace + a->parts +
+                                a->num_splits * a->part_rows * a->heads_q * (a->head_dim_v + 2);
+    const int row = group / a->q_tiles;
+    return (volatile __global ulong *)(((size_t)end + 7) / 8 * 8) + (long)(row / a->num_splits) * a->q_tiles +
+           (group - row * a->q_tiles);
+}
+
 static inline __global float *part_state(__global uchar *workspace, long place, const attention_args *a)
 {
     return (__global float *)workspace + a->parts +

@@ -28,6 +28,9 @@
 #ifndef AHEAD // 1: keys and values of the next step are under way during this one
 #define AHEAD 1
 #endif
+#ifndef REGISTERS // what the compiler is told to do with, by an option: see below; 0: not told
+#define REGISTERS 0
+#endif
 #ifndef Q_HELD // 1: Q stays in registers; 0: in local memory
 #define Q_HELD 1
 #endif
@@ -59,6 +62,7 @@ typedef struct decode_memory {
     __local float *m;      // of each warp's rows; then what their O is multiplied by
     __local float *l;
     __local float *totals; // of each row: largest score, sum
+    __local int *is_last;
     __local uint4 *q;      // with Q_HELD == 0
 } decode_memory;
 
@@ -72,9 +76,12 @@ typedef struct decoder {
     int split;
     int first_row;
     int num_rows; // that exist
+    int place; // number of the work-group in the call
     sequence seq;
     key_range keys;
     key_range seen[ROW_GROUPS]; // of these, by the work-item's rows
+    const __global k_t *k_head; // rows of k and v count from here
+    const __global v_t *v_head;
     key_rows k, v;
     const __global uchar *map_plane;
     decode_memory memory;
@@ -89,8 +96,9 @@ inlined int head_of(const decoder *d, int r)
 
 inlined decoder make_decoder(const attention_buffers *in, const attention_args *a, const decode_memory *memory)
 {
-    const work_place place = place_of_group((int)get_group_id(1) + a->first_group, in, a);
     decoder d;
+    d.place = forgotten((int)get_group_id(1)) + a->first_group;
+    const work_place place = place_of_group(d.place, in, a);
     d.id = (int)get_local_id(0);
     d.lane = d.id % WARP;
     d.warp = d.id / WARP;
@@ -115,6 +123,9 @@ inlined decoder make_decoder(const attention_buffers *in, const attention_args *
     }
     d.k = rows_of_keys(&a->k, place.batch, place.head, &d.seq, in, a);
     d.v = rows_of_keys(&a->v, place.batch, place.head, &d.seq, in, a);
+    d.k_head = in->k + d.k.first;
+    d.v_head = in->v + d.v.first;
+    d.k.first = d.v.first = 0;
     d.map_plane = in->workspace + head_base(&a->tile_map, place.batch, d.first_head);
     d.memory = *memory;
     return d;
@@ -167,13 +178,13 @@ inlined void clear_piece(uint piece[4], int is_kept)
 }
 
 // Columns of K beyond the true head dim meet zeros of Q, and are zeros too: other numbers could be inf.
-inlined void fetch_keys(K_FRAGMENTS(k), int first, int pages, const decoder *d, const attention_buffers *in,
-                        const attention_args *a, const int aligned)
+inlined void fetch_keys(K_FRAGMENTS(k), int first, int pages, const decoder *d, const attention_args *a,
+                        const int aligned)
 {
 #pragma unroll
     for (int t = 0; t < 2 * KEY_BLOCKS; t++) {
         const int j = 8 * t + d->lane / 4;
-        const __global k_t *row = in->k + row_on_page(&d->k, page_of(pages, t / 2, j), key_of(d, first, j));
+        const __global k_t *row = d->k_head + row_on_page(&d->k, page_of(pages, t / 2, j), key_of(d, first, j));
 #pragma unroll
         for (int i = 0; i < K_PIECES; i++)
             load_piece(k[t][i], row, 32 * i + d->lane % 4 * PIECE, a->head_dim_qk,
@@ -181,15 +192,15 @@ inlined void fetch_keys(K_FRAGMENTS(k), int first, int pages, const decoder *d, 
     }
 }
 
-inlined void fetch_values(V_FRAGMENTS(v), int first, int pages, const decoder *d, const attention_buffers *in,
-                          const attention_args *a, const int aligned)
+inlined void fetch_values(V_FRAGMENTS(v), int first, int pages, const decoder *d, const attention_args *a,
+                          const int aligned)
 {
 #pragma unroll
     for (int b = 0; b < KEY_BLOCKS; b++)
 #pragma unroll
         for (int r = 0; r < 4; r++) {
             const int j = 16 * b + d->lane % 4 * 2 + r % 2 + r / 2 * 8;
-            const __global v_t *row = in->v + row_on_page(&d->v, page_of(pages, b, j), key_of(d, first, j));
+            const __global v_t *row = d->v_head + row_on_page(&d->v, page_of(pages, b, j), key_of(d, first, j));
 #pragma unroll
             for (int h = 0; h < V_PIECES; h++)
                 load_piece(v[b][r][h], row, 64 * h + d->lane / 4 * PIECE, a->head_dim_v,
@@ -324,7 +335,7 @@ inlined uint seen_keys(SCORES(s))
     for (int t = 0; t < 2 * KEY_BLOCKS; t++)
 #pragma unroll
         for (int x = 0; x < 2 * ROW_GROUPS; x++)
-            seen |= s[t][x] != -INFINITY ? 1u << 2 * t + x % 2 : 0; // NaN is seen
+            seen |= s[t][x] != -INFINITY ? 1u << (2 * t + x % 2) : 0; // NaN is seen
     seen |= bits_across(seen, 4);
     seen |= bits_across(seen, 8);
     return seen | bits_across(seen, 16);
@@ -452,7 +463,7 @@ inlined void add_values(RESULTS(o), SCORES(p), V_FRAGMENTS(v), const int all_see
             if (!all_seen) {
 #pragma unroll
                 for (int r = 0; r < 4; r++)
-                    clear_piece(v[b][r][h], seen >> 4 * b + r & 1);
+                    clear_piece(v[b][r][h], seen >> (4 * b + r) & 1);
             }
 #pragma unroll
             for (int x = 0; x < 4; x++) {
@@ -508,36 +519,38 @@ inlined void total_rows(const float m[ROW_GROUPS], const float l[ROW_GROUPS], co
     }
 }
 
-// The column of one row: to o, or with several splits to the workspace.
-inlined void store_column(int row, int column, float value, const decoder *d, const attention_buffers *in,
-                          const attention_args *a)
+inlined __global o_t *row_of_o(int row, const decoder *d, const attention_buffers *in, const attention_args *a)
 {
-    const int query = query_of(d, row), head = head_of(d, row);
-    if (a->num_splits > 1) {
-        part_o(in->workspace, part_place(d->batch, query, head, d->split, &d->seq, a), a)[column] = value;
-    } else {
-        __global o_t *o = in->o + query_base(&a->o, d->batch, head, &d->seq) + query * a->o.token;
-        STORE1(O_TYPE)(o, column, value);
-    }
+    return in->o + query_base(&a->o, d->batch, head_of(d, row), &d->seq) + query_of(d, row) * a->o.token;
+}
+
+inlined long place_of_row(int row, int split, const decoder *d, const attention_args *a)
+{
+    return part_place(d->batch, query_of(d, row), head_of(d, row), split, &d->seq, a);
+}
+
+inlined void store_lse(int row, float m, float sum, const decoder *d, const attention_buffers *in,
+                       const attention_args *a)
+{
+    if (has(a, FEATURE_LSE))
+        in->lse[query_base(&a->lse, d->batch, head_of(d, row), &d->seq) + query_of(d, row) * a->lse.token] =
+            (sum == 0.0f ? -INFINITY : m + log(sum)) * a->lse_unit;
 }
 
 // The row's state, or lse.
 inlined void store_state(int row, const decoder *d, const attention_buffers *in, const attention_args *a)
 {
-    const int query = query_of(d, row), head = head_of(d, row);
     const float largest = d->memory.totals[2 * row], total = d->memory.totals[2 * row + 1];
     if (a->num_splits > 1) {
-        __global float *state =
-            part_state(in->workspace, part_place(d->batch, query, head, d->split, &d->seq, a), a);
-        state[0] = largest * NATURAL_TO_SCORE;
+        __global float *state = part_state(in->workspace, place_of_row(row, d->split, d, a), a);
+        state[0] = largest; // natural, whatever the unit of scores
         state[1] = total;
-    } else if (has(a, FEATURE_LSE)) {
-        in->lse[query_base(&a->lse, d->batch, head, &d->seq) + query * a->lse.token] =
-            (total == 0.0f ? -INFINITY : largest + log(total)) * a->lse_unit;
+    } else {
+        store_lse(row, largest, total, d, in, a);
     }
 }
 
-// 64 columns at a time go through local memory.
+// 64 columns at a time go through local memory: to o, or with several splits to the workspace.
 inlined void store_results(RESULTS(o), const float m[ROW_GROUPS], const float l[ROW_GROUPS], const decoder *d,
                            const attention_buffers *in, const attention_args *a)
 {
@@ -565,11 +578,99 @@ inlined void store_results(RESULTS(o), const float m[ROW_GROUPS], const float l[
             for (int w = 0; w < WARPS; w++)
                 value = fma(d->memory.o[(w * BLOCK_Q + row) * PART_PITCH + x % 64], d->memory.m[w * BLOCK_Q + row],
                             value);
-            store_column(row, column, d->memory.totals[2 * row + 1] == 0.0f ? 0.0f : value, d, in, a);
+            value = d->memory.totals[2 * row + 1] == 0.0f ? 0.0f : value;
+            if (a->num_splits > 1)
+                part_o(in->workspace, place_of_row(row, d->split, d, a), a)[column] = value;
+            else
+                STORE1(O_TYPE)(row_of_o(row, d, in, a), column, value);
         }
     }
     if (d->id < d->num_rows)
         store_state(d->id, d, in, a);
+}
+
+// ---- Splits ----------------------------------------------------------------------------------------------
+
+// Whether the tile's other splits have all ended: to every work-item, behind what all of them wrote.
+inlined int is_last_split(const decoder *d, const attention_buffers *in, const attention_args *a)
+{
+    fence_device();
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (d->id == 0) {
+        volatile __global ulong *counter = part_counter(in->workspace, d->place, a);
+        ulong old = *counter;
+        int ended;
+        for (;;) {
+            ended = (old >> 8 == (ulong)a->ticket ? (int)(old & 255) : 0) + 1;
+            const ulong next = ended == a->num_splits ? 0 : (ulong)a->ticket << 8 | (ulong)ended;
+            const ulong found = compare_exchange(counter, old, next);
+            if (found == old)
+                break;
+            old = found;
+        }
+        *d->memory.is_last = ended == a->num_splits;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (!*d->memory.is_last)
+        return 0;
+    fence_device();
+    return 1;
+}
+
+// What each split's o is multiplied by, [row][split]: a warp takes a row, its work-items the splits. lse beside it.
+inlined void weigh_splits(__local float *weights, const decoder *d, const attention_buffers *in,
+                          const attention_args *a)
+{
+    for (int row = d->warp; row < d->num_rows; row += WARPS) {
+        const __global float *state = part_state(in->workspace, place_of_row(row, 0, d, a), a);
+        const long step = 2 * a->part_rows * a->heads_q;
+        float largest = -1e30f, total = 0.0f;
+        for (int p = d->lane; p < a->num_splits; p += WARP)
+            largest = fmax(largest, state[p * step]);
+#pragma unroll
+        for (int mask = 1; mask < WARP; mask *= 2)
+            largest = fmax(largest, across(largest, mask));
+        for (int p = d->lane; p < a->num_splits; p += WARP) {
+            const float weight = state[p * step + 1] * exp2_of((state[p * step] - largest) * LOG2_E);
+            weights[row * a->num_splits + p] = weight;
+            total += weight;
+        }
+#pragma unroll
+        for (int mask = 1; mask < WARP; mask *= 2)
+            total += across(total, mask);
+        const float inverse = total == 0.0f ? 0.0f : 1.0f / total;
+        for (int p = d->lane; p < a->num_splits; p += WARP)
+            weights[row * a->num_splits + p] *= inverse;
+        if (d->lane == 0)
+            store_lse(row, largest, total, d, in, a);
+    }
+}
+
+// The rows of o from the parts, always in the order of the splits. Splits without keys change no bit.
+inlined void combine_splits(const decoder *d, const attention_buffers *in, const attention_args *a)
+{
+    __local float *weights = d->memory.o;
+    const int columns = a->head_dim_v, quads = columns % 4 == 0 ? columns / 4 : 0;
+    const long step = a->part_rows * a->heads_q * columns;
+    weigh_splits(weights, d, in, a);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int x = d->id; x < d->num_rows * quads; x += ITEMS) {
+        const int row = x / quads, column = 4 * (x - row * quads);
+        const __global float *part = part_o(in->workspace, place_of_row(row, 0, d, a), a) + column;
+        float4 sum = (float4)(0.0f);
+#pragma unroll 8
+        for (int p = 0; p < a->num_splits; p++)
+            sum += weights[row * a->num_splits + p] * load4_1(part, p * step);
+        STORE4(O_TYPE)(row_of_o(row, d, in, a), column, sum);
+    }
+    for (int x = d->id; quads == 0 && x < d->num_rows * columns; x += ITEMS) {
+        const int row = x / columns, column = x - row * columns;
+        const __global float *part = part_o(in->workspace, place_of_row(row, 0, d, a), a) + column;
+        float sum = 0.0f;
+        for (int p = 0; p < a->num_splits; p++)
+            sum += weights[row * a->num_splits + p] * part[p * step];
+        STORE1(O_TYPE)(row_of_o(row, d, in, a), column, sum);
+    }
 }
 
 // ---- The whole -------------------------------------------------------------------------------------------
@@ -638,8 +739,8 @@ inlined void decode(const attention_buffers *in, const attention_args *a, const 
     }
     key_step step = step_from((d->keys.begin & ~15) + d->warp * STEP_KEYS, d, a);
     if (ahead && step.first < d->keys.end) {
-        fetch_keys(k, step.first, step.pages, d, in, a, aligned);
-        fetch_values(v, step.first, step.pages, d, in, a, aligned);
+        fetch_keys(k, step.first, step.pages, d, a, aligned);
+        fetch_values(v, step.first, step.pages, d, a, aligned);
     }
     key_step next = step_behind(&step, d, a);
     if (d->keys.begin < d->keys.end)
@@ -652,43 +753,55 @@ inlined void decode(const attention_buffers *in, const attention_args *a, const 
     //     P = exp(S - m);  l += row sums of P
     //     if some sum passed its limit: m = row maximum; rescale l, O; P again
     //     O += P V
-    // add up the warps' l and O; write O / l and ln(sum exp) = m + ln l
+    // add up the warps' l and O; write O / l and ln(sum exp) = m + ln l; the last split's group adds up the splits'
     while (step.first < d->keys.end) {
         const key_step after = step_behind(&next, d, a);
         SCORES(s);
         if (!ahead)
-            fetch_keys(k, step.first, step.pages, d, in, a, aligned);
+            fetch_keys(k, step.first, step.pages, d, a, aligned);
         multiply_keys(s, q, k, d, a, aligned);
         if (ahead && next.first < d->keys.end)
-            fetch_keys(k, next.first, next.pages, d, in, a, aligned); // under way during softmax and P V
+            fetch_keys(k, next.first, next.pages, d, a, aligned); // under way during softmax and P V
         const uint seen = finish_scores(s, step.first, step.class, d, in, a);
         weigh(s, o, m, l, exponent, d, a);
         if (!ahead)
-            fetch_values(v, step.first, step.pages, d, in, a, aligned);
+            fetch_values(v, step.first, step.pages, d, a, aligned);
         if (!SCORE_FULL || !any_in_warp(seen != ALL_SEEN))
             add_values(o, s, v, 1, seen);
         else
             add_values(o, s, v, 0, seen);
         if (ahead && next.first < d->keys.end)
-            fetch_values(v, next.first, next.pages, d, in, a, aligned); // under way during S
+            fetch_values(v, next.first, next.pages, d, a, aligned); // under way during S
         step = next;
         next = after;
     }
-    store_results(o, m, l, d, in, a);
+    const decoder ending = make_decoder(in, a, memory); // again, so that the loop has the registers
+    store_results(o, m, l, &ending, in, a);
+    if (a->num_splits > 1 && ending.num_rows > 0 && is_last_split(&ending, in, a))
+        combine_splits(&ending, in, a);
 }
 
-#define KERNEL(name, aligned)                                                                              \
-    __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void name(ATTENTION_BUFFERS,               \
-                                                                          attention_args args)             \
+// The driver (580.159.04, seen 2026-11-30) obeys the option -cl-nv-maxrregcount for kernels that do not require the
+// size of their work-groups: so the one whose speed counts does not where REGISTERS says so.
+#define ITEMS_REQUIRED __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
+#if REGISTERS > 0
+#define ITEMS_AS_CAPPED
+#else
+#define ITEMS_AS_CAPPED ITEMS_REQUIRED
+#endif
+
+#define KERNEL(name, aligned, items)                                                                       \
+    __kernel items void name(ATTENTION_BUFFERS, attention_args args)                                       \
     {                                                                                                      \
         __local float2 part[WARPS * BLOCK_Q * PART_PITCH / 2];                                             \
         __local float m[WARPS * BLOCK_Q], l[WARPS * BLOCK_Q], totals[2 * BLOCK_Q];                         \
+        __local int is_last;                                                                               \
         __local uint4 held[Q_HELD ? 1 : ROW_GROUPS * K_PIECES * WARP];                                     \
-        const decode_memory memory = {(__local float *)part, m, l, totals, held};                          \
+        const decode_memory memory = {(__local float *)part, m, l, totals, &is_last, held};                \
         const attention_buffers buffers = GATHERED_BUFFERS;                                                \
         if ((int)get_group_id(1) < args.num_groups)                                                        \
             decode(&buffers, &args, &memory, aligned);                                                     \
     }
 
-KERNEL(decode_any, 0)
-KERNEL(decode_aligned, 1)
+KERNEL(decode_any, 0, ITEMS_REQUIRED)
+KERNEL(decode_aligned, 1, ITEMS_AS_CAPPED)

@@ -59,6 +59,28 @@ inlined void load_16(uint r[4], const __global void *from)
                          : "l"(from));
 }
 
+// x, of which the compiler knows nothing more: what is computed from it is computed again, not kept.
+inlined int forgotten(int x)
+{
+    int y;
+    __asm__ __volatile__("mov.b32 %0, %1;" : "=r"(y) : "r"(x));
+    return y;
+}
+
+// fence.acq_rel: what work-items wrote before, others see that read behind theirs.
+inlined void fence_device(void) { __asm__ __volatile__("fence.acq_rel.gpu;" : : : "memory"); }
+
+// atom.cas: `value` to *p if that is `expected`. Returns what it was.
+inlined ulong compare_exchange(volatile __global ulong *p, ulong expected, ulong value)
+{
+    ulong old;
+    __asm__ __volatile__("atom.relaxed.gpu.global.cas.b64 %0, [%1], %2, %3;"
+                         : "=l"(old)
+                         : "l"(p), "l"(expected), "l"(value)
+                         : "memory");
+    return old;
+}
+
 // ---- Copies under way -----------------------------------------------------------------------------------
 
 // cp.async: 16 bytes on their way to local memory, of which the first `bytes` are read and the others are zero.

@@ -123,9 +123,9 @@ static int takes_nothing(const clattn_plan_desc *desc, const char **why)
             PIECE(decode), PIECE(parts), PIECE(combine))
 
 /* Of NVIDIA's GPUs from compute capability 8.0 on. */
-#define NVIDIA_DECODE_FEW                                                                         \
-    FORWARD_ROWS(clattn__tile_nvidia_decode, 1, "decode_any", "decode_aligned", "combine", 16, 1, \
-                 PIECE(nvidia_ptx), PIECE(nvidia_lazy), PIECE(nvidia_decode), PIECE(parts), PIECE(combine))
+#define NVIDIA_DECODE_FEW                                                                    \
+    FORWARD_ROWS(clattn__tile_nvidia_decode, 1, "decode_any", "decode_aligned", NULL, 16, 1, \
+                 PIECE(nvidia_ptx), PIECE(nvidia_lazy), PIECE(nvidia_decode))
 
 static const clattn__path table[] = {
     {CLATTN_PATH_CPU,
