@@ -18,48 +18,85 @@
 // Work-items that share a row: the largest power of two that divides its chunks.
 #define LANES_OF_ROW(dim) (((dim) / CHUNK) & -((dim) / CHUNK))
 
-// 16 bytes of a row, from `column` on; zero at columns from `columns` on.
-inlined void copy_chunk(uint to, const __global k_t *row, int column, int columns, const int aligned)
-{
-    if (aligned) {
-        copy_16(to, row + column, clamp((columns - column) * ELEMENT_BYTES, 0, 16));
-        return;
-    }
-    uint4 chunk = (uint4)(0);
-    if (column < columns) {
-#if K_TYPE == TYPE_F32
-        chunk = as_uint4(GATHER_QUAD(K_TYPE)(row, column, columns));
-#else
-        chunk = (uint4)(GATHER_QUAD(K_TYPE)(row, column, columns), GATHER_QUAD(K_TYPE)(row, column + 4, columns));
-#endif
-    }
-    store_local(to, chunk);
-}
+#define STEP_OF_ROWS(dim) (ITEMS / LANES_OF_ROW(dim)) // from one of a work-item's rows to the next
+#define ROWS_OF_ITEM(rows, dim) (((rows) + STEP_OF_ROWS(dim) - 1) / STEP_OF_ROWS(dim))
+#define CHUNKS_OF_ITEM(dim) ((dim) / CHUNK / LANES_OF_ROW(dim)) // of each of its rows
 
-// One of k and v, or q, whose rows are those of a sequence that is neither packed nor in pages.
+#define LARGER(a, b) ((a) > (b) ? (a) : (b))
+#define MOST_ROWS                                                                                        \
+    LARGER(ROWS_OF_ITEM(LARGER(BLOCK_Q, BLOCK_K), HEAD_DIM_QK), ROWS_OF_ITEM(BLOCK_K, HEAD_DIM_V))
+#define MOST_CHUNKS LARGER(CHUNKS_OF_ITEM(HEAD_DIM_QK), CHUNKS_OF_ITEM(HEAD_DIM_V))
+
+// One of q, k and v.
 typedef struct source {
     const __global k_t *head;
     key_rows rows;
     int columns;
 } source;
 
-// Rows first .. first + count - 1, from row `end` on as zeros. dim, pitch, count, aligned: constants.
-inlined void copy_rows(uint to, const source *from, int first, const int count, int end, const int dim,
-                       const int pitch, int id, const int is_q, const int aligned)
+// A work-item's copies of some rows, still to be made: where its first chunk of each row is, and how many elements there
+// are of each chunk. The others become zeros.
+typedef struct copies {
+    const __global k_t *row[MOST_ROWS];
+    int elements[MOST_ROWS][MOST_CHUNKS];
+} copies;
+
+// Of rows first .. first + count - 1, of which those in `there` are. count, dim, is_q: constants.
+inlined copies plan_copies(const source *from, int first, const int count, key_range there, const int dim, int id,
+                           const int is_q)
 {
-    const int lanes = LANES_OF_ROW(dim), step = ITEMS / lanes;
+    const int column = id % LANES_OF_ROW(dim) * CHUNK, r = first + id / LANES_OF_ROW(dim);
+    const long at = (long)r * from->rows.token + column;
+    copies plan;
 #pragma unroll
-    for (int i = 0; i < (count + step - 1) / step; i++) {
-        const int r = id / lanes + i * step, row = first + r;
-        if (count % step != 0 && r >= count)
-            continue;
-        const int there = row < end;
-        const long at = !there ? 0 : is_q ? row * from->rows.token : row_of_key(&from->rows, row);
+    for (int i = 0; i < ROWS_OF_ITEM(count, dim); i++) {
+        const int row = r + i * STEP_OF_ROWS(dim);
+        const int is_there = (uint)(row - there.begin) < (uint)(there.end - there.begin);
+        plan.row[i] = from->head + at + i * STEP_OF_ROWS(dim) * from->rows.token;
+        if (PAGE_SIZE > 0 && !is_q)
+            plan.row[i] = from->head + (is_there ? row_of_key(&from->rows, row) + column : 0);
 #pragma unroll
-        for (int c = 0; c < dim / CHUNK; c += lanes) {
-            const int chunk = c + id % lanes;
-            copy_chunk(to + r * pitch + chunk * 16, from->head + at, chunk * CHUNK, there ? from->columns : 0, aligned);
+        for (int c = 0; c < CHUNKS_OF_ITEM(dim); c++) {
+            const int left = from->columns - column - c * CHUNK * LANES_OF_ROW(dim);
+            plan.elements[i][c] = is_there ? clamp(left, 0, CHUNK) : 0;
         }
+    }
+    return plan;
+}
+
+// aligned: chunks are there whole or not at all.
+inlined void copy_chunk(uint to, const __global k_t *from, int elements, const int aligned)
+{
+    if (aligned) {
+        copy_16(to, from, elements == 0);
+        return;
+    }
+    uint4 chunk = (uint4)(0);
+#if K_TYPE == TYPE_F32
+    if (elements > 0)
+        chunk = as_uint4(GATHER_QUAD(K_TYPE)(from, 0, elements));
+#else
+    if (elements > 0)
+        chunk.lo = GATHER_QUAD(K_TYPE)(from, 0, elements);
+    if (elements > 4)
+        chunk.hi = GATHER_QUAD(K_TYPE)(from, 4, elements);
+#endif
+    store_local(to, chunk);
+}
+
+// to: where row `first` goes. count, dim, pitch, aligned: constants.
+inlined void make_copies(uint to, const copies *plan, const int count, const int dim, const int pitch, int id,
+                         const int aligned)
+{
+    to += id / LANES_OF_ROW(dim) * pitch + id % LANES_OF_ROW(dim) * 16;
+#pragma unroll
+    for (int i = 0; i < ROWS_OF_ITEM(count, dim); i++) {
+        if (count % STEP_OF_ROWS(dim) != 0 && id / LANES_OF_ROW(dim) + i * STEP_OF_ROWS(dim) >= count)
+            continue;
+#pragma unroll
+        for (int c = 0; c < CHUNKS_OF_ITEM(dim); c++)
+            copy_chunk(to + i * STEP_OF_ROWS(dim) * pitch + c * LANES_OF_ROW(dim) * 16,
+                       plan->row[i] + c * CHUNK * LANES_OF_ROW(dim), plan->elements[i][c], aligned);
     }
 }
 
@@ -158,42 +195,78 @@ inlined int is_own(const worker *w, int tile)
 
 // Where the ring stands.
 typedef struct ring {
-    int next_k; // the tiles to be copied next; beyond the last key: none
+    uint read; // the slot to be read next
+    int next_k; // the tiles to be copied next
     int next_v;
-    uint fill; // the slots to be filled and read next
-    uint read;
 } ring;
 
 inlined uint next_slot(uint slot) { return slot == (STAGES - 1) * SLOT_BYTES ? 0 : slot + SLOT_BYTES; }
+inlined uint last_slot(uint slot) { return slot == 0 ? (STAGES - 1) * SLOT_BYTES : slot - SLOT_BYTES; }
 
-// Asks for the tiles of one more slot.
-inlined void fill_slot(ring *ring, const worker *w, const attention_args *a, const int aligned)
+// The copies that fill a slot.
+typedef struct filling {
+    copies k;
+    copies v;
+} filling;
+
+// Of the ring's next tiles. The tile of V is that which K's was before.
+inlined filling plan_filling(ring *ring, int id, const worker *w, const attention_args *a)
 {
-    const uint slot = w->memory + ring->fill;
-    if (is_there(w, ring->next_k))
-        copy_rows(slot, &w->k, ring->next_k, BLOCK_K, w->keys.end, HEAD_DIM_QK, K_PITCH, w->id, 0, aligned);
-    if (is_there(w, ring->next_v))
-        copy_rows(slot + K_BYTES, &w->v, ring->next_v, BLOCK_K, w->keys.end, HEAD_DIM_V, V_PITCH, w->id, 0,
-                  aligned);
-    close_copies();
+    filling plan;
+    plan.k = plan_copies(&w->k, ring->next_k, BLOCK_K, w->keys, HEAD_DIM_QK, id, 0);
+    plan.v = plan_copies(&w->v, ring->next_v, BLOCK_K, w->keys, HEAD_DIM_V, id, 0);
     ring->next_v = ring->next_k;
-    ring->next_k = is_there(w, ring->next_k) ? next_tile(w, ring->next_k + BLOCK_K, a) : ring->next_k;
-    ring->fill = next_slot(ring->fill);
+    ring->next_k = next_tile(w, ring->next_k + BLOCK_K, a);
+    return plan;
+}
+
+inlined void fill_slot(uint slot, const filling *plan, int id, const worker *w, const int aligned)
+{
+    make_copies(w->memory + slot, &plan->k, BLOCK_K, HEAD_DIM_QK, K_PITCH, id, aligned);
+    make_copies(w->memory + slot + K_BYTES, &plan->v, BLOCK_K, HEAD_DIM_V, V_PITCH, id, aligned);
+    close_copies();
+}
+
+// The first STAGES - 1 slots; the first has no V.
+inlined ring fill_first(const worker *w, const attention_args *a, const int aligned)
+{
+    ring ring;
+    ring.read = 0;
+    ring.next_k = next_tile(w, w->keys.begin, a);
+    ring.next_v = w->keys.begin - BLOCK_K;
+#pragma unroll
+    for (int i = 0; i < STAGES - 1; i++) {
+        const filling plan = plan_filling(&ring, w->id, w, a);
+        fill_slot(i * SLOT_BYTES, &plan, w->id, w, aligned);
+    }
+    return ring;
 }
 
 // ---- Turns -----------------------------------------------------------------------------------------------
 
 #define TURN_OF(team) (1u + (team)) // its barrier's name
 
-// Waits for the turn; what the slot to be read holds has then come in. Fills the slot that was read last.
-inlined void begin_turn(ring *ring, const worker *w, const attention_args *a, const int aligned)
+// Waits for the turn; what the slot to be read holds has then come in, and that which was read last may be filled.
+inlined void begin_turn(const worker *w)
 {
     WAIT_FOR_COPIES(STAGES - 2);
     if (TURNS)
-        wait_at(TURN_OF(w->team), ITEMS);
+        WAIT_AT(TURN_OF(w->team), ITEMS);
     else
         barrier(CLK_LOCAL_MEM_FENCE);
-    fill_slot(ring, w, a, aligned);
+}
+
+// Asks for the tiles of one more slot, that which was read last. tile: the turn's of K; without a map the next tiles
+// follow from that one, and take no registers.
+inlined void refill(ring *ring, int tile, const worker *w, const attention_args *a, const int aligned)
+{
+    const int id = local_id_again();
+    if (!SCORE_FULL) {
+        ring->next_k = tile + (STAGES - 1) * BLOCK_K;
+        ring->next_v = tile + (STAGES - 2) * BLOCK_K;
+    }
+    const filling plan = plan_filling(ring, id, w, a);
+    fill_slot(last_slot(ring->read), &plan, id, w, aligned);
 }
 
 // tile: the turn's of K. The last turn of team 1 is followed by none.
@@ -202,14 +275,15 @@ inlined void end_turn(ring *ring, const worker *w, int tile)
     ring->read = next_slot(ring->read);
     if (TURNS && (w->team == 0 || is_there(w, tile))) {
         WAIT_FOR_COPIES(STAGES - 2);
-        arrive_at(TURN_OF(1 - w->team), ITEMS);
+        ARRIVE_AT(TURN_OF(1 - w->team), ITEMS);
     }
 }
 
 // A turn for the other warps.
 inlined void pass_turn(ring *ring, const worker *w, int tile, const attention_args *a, const int aligned)
 {
-    begin_turn(ring, w, a, aligned);
+    begin_turn(w);
+    refill(ring, tile, w, a, aligned);
     end_turn(ring, w, tile);
 }
 
@@ -231,12 +305,12 @@ inlined ring load_first(uint held[Q_HELD + 1][ROW_TILES][4], const worker *w, co
                         const int aligned)
 {
     const uint q_memory = w->memory + (Q_APART ? RING_BYTES : 0);
-    ring ring = {next_tile(w, w->keys.begin, a), w->keys.end, 0, 0};
-    copy_rows(q_memory, &w->q, w->first_row, BLOCK_Q, w->last_row + 1, HEAD_DIM_QK, K_PITCH, w->id, 1, aligned);
+    const key_range rows = {w->first_row, w->last_row + 1};
+    ring ring;
+    const copies plan = plan_copies(&w->q, w->first_row, BLOCK_Q, rows, HEAD_DIM_QK, w->id, 1);
+    make_copies(q_memory, &plan, BLOCK_Q, HEAD_DIM_QK, K_PITCH, w->id, aligned);
     if (Q_APART) {
-#pragma unroll
-        for (int i = 0; i < STAGES - 1; i++)
-            fill_slot(&ring, w, a, aligned);
+        ring = fill_first(w, a, aligned);
         WAIT_FOR_COPIES(STAGES - 2);
     } else {
         close_copies();
@@ -252,13 +326,11 @@ inlined ring load_first(uint held[Q_HELD + 1][ROW_TILES][4], const worker *w, co
         load_q(held[step], w->q_address, step);
     if (!Q_APART) {
         barrier(CLK_LOCAL_MEM_FENCE);
-#pragma unroll
-        for (int i = 0; i < STAGES - 1; i++)
-            fill_slot(&ring, w, a, aligned);
+        ring = fill_first(w, a, aligned);
     }
     if (TURNS && w->team == 1) {
         WAIT_FOR_COPIES(STAGES - 2);
-        arrive_at(TURN_OF(0), ITEMS);
+        ARRIVE_AT(TURN_OF(0), ITEMS);
     }
     return ring;
 }
@@ -326,6 +398,38 @@ inlined uint seen_by_warp(float s[ROW_TILES][KEY_GROUPS][4])
 
 #endif
 
+#if K_TYPE == TYPE_F32
+
+// An infinite element has no low part, and makes NaN of every product: such scores are taken again, the plain way.
+inlined void repair_scores(float s[ROW_TILES][KEY_GROUPS][4], const worker *w, int first_key, const attention_args *a)
+{
+    const float sign = !SCORE_FULL && a->scale < 0.0f ? -1.0f : 1.0f; // as negate_q
+    int broken = 0;
+#pragma unroll
+    for (int at = 0; at < ROW_TILES * KEY_GROUPS * 4; at++)
+        broken |= s[at / 4 / KEY_GROUPS][at / 4 % KEY_GROUPS][at % 4] != s[at / 4 / KEY_GROUPS][at / 4 % KEY_GROUPS][at % 4];
+    if (!any_in_warp(broken))
+        return;
+#pragma unroll 1
+    for (int at = 0; at < ROW_TILES * KEY_GROUPS * 4; at++) {
+        const int row = row_of(w, at / 4 / KEY_GROUPS, at % 4 / 2);
+        const int key = first_key + at / 4 % KEY_GROUPS * 8 + w->lane % 4 * 2 + at % 2;
+        float sum = 0.0f;
+        if (row <= w->last_row && key < w->keys.end) {
+            const __global k_t *q = w->q.head + row * w->q.rows.token, *k = w->k.head + row_of_key(&w->k.rows, key);
+            for (int c = 0; c < a->head_dim_qk; c++)
+                sum = fma(q[c], k[c], sum);
+        }
+#pragma unroll
+        for (int i = 0; i < ROW_TILES * KEY_GROUPS * 4; i++) {
+            float *const x = &s[i / 4 / KEY_GROUPS][i / 4 % KEY_GROUPS][i % 4];
+            *x = i == at && *x != *x ? sign * sum : *x;
+        }
+    }
+}
+
+#endif
+
 #define ALL_SEEN (KEY_GROUPS == 16 ? 0xffffffffu : (1u << 2 * (KEY_GROUPS % 16)) - 1)
 
 // Keys that the row may not see by position get -inf, whatever the product there: a NaN in K at such a key goes no
@@ -358,6 +462,9 @@ inlined uint finish_scores(float s[ROW_TILES][KEY_GROUPS][4], const worker *w, i
         tile_is_full(w->first_row_of_warp, w->last_row_of_warp, first_key, first_key + BLOCK_K - 1, w->keys.end,
                      w->seq.band_begin, w->seq.band_end);
     uint seen = ALL_SEEN;
+#if K_TYPE == TYPE_F32
+    repair_scores(s, w, first_key, a);
+#endif
 #if SCORE_FULL
     int class = class_without_map(a);
     if (a->map_width > 0)
@@ -381,7 +488,9 @@ inlined uint finish_scores(float s[ROW_TILES][KEY_GROUPS][4], const worker *w, i
     if (!in_band)
         apply_band(s, w, first_key);
 #if SCORE_FULL
-    if (class != TILE_FULL) // by the band alone, the union of the work-group's rows leaves no hole
+    // By the band alone, the union of the work-group's rows leaves no hole; with a map, the rows for which the band
+    // would show a key may be others than those for which the masks do.
+    if (class != TILE_FULL || (!in_band && a->map_width > 0))
         seen = seen_by_warp(s);
 #endif
     return seen;
@@ -389,35 +498,8 @@ inlined uint finish_scores(float s[ROW_TILES][KEY_GROUPS][4], const worker *w, i
 
 // ---- Softmax ---------------------------------------------------------------------------------------------
 
-// Exact online softmax finds each row's maximum and rescales O at every step (Dao 2023, FlashAttention-2, section
-// 3.1). Any reference near the maximum serves as well, because the result does not depend on it. So weights are taken
-// against the row's old reference at once; only if their sum, in some work-item of the warp, passes this limit (or is
-// NaN), the warp moves its references to the maxima, rescales, and takes the weights again. Weights then end far
-// within what 16 bits hold.
-#define LARGEST_SUM 8192.0f
-
-// exponent[t][r]: the reference as an exponent of two, or NaN where it is no number that scores may be lowered by in
-// one rounding: rows that have seen no key yet, and such large scores that the product's rounding would matter.
-#define LARGEST_EXPONENT 16384.0f
-
-inlined float exponent_of(float m)
-{
-    const float exponent = m * LOG2_E;
-    return fabs(exponent) <= LARGEST_EXPONENT ? exponent : NAN;
-}
-
+// Lazy, as nvidia_lazy.cl explains. exponent[t][r]: exponent_of the row's reference.
 #define M_OF(w, t, r) (w)->m[((t) * 2 + (r)) * ITEMS] // natural
-
-// What a finished score is multiplied by to be an exponent of two, and to be natural.
-#define SCORE_TO_EXPONENT(a) (SCORE_FULL ? LOG2_E : fabs((a)->scale_log2))
-#define SCORE_TO_NATURAL_UNIT(a) (SCORE_FULL ? 1.0f : fabs((a)->scale))
-
-// A score as settle_score (score.cl) does it, natural.
-inlined float settled(float s, const attention_args *a)
-{
-    const float natural = s * SCORE_TO_NATURAL_UNIT(a);
-    return natural == -INFINITY ? SCORE_FORBIDDEN : natural < -1e30f ? -1e30f : natural;
-}
 
 // The exact step for row r of row tile t: its reference moves to the largest score so far, and what was summed up
 // shrinks accordingly. Returns the new reference.
@@ -533,10 +615,14 @@ inlined void take_turn(ring *ring, float s[ROW_TILES][KEY_GROUPS][4], float o[RO
                        WEIGHTS(p), uint held[Q_HELD + 1][ROW_TILES][4], uint seen, int tile, const worker *w,
                        const attention_args *a, const int with_s, const int with_pv, const int aligned)
 {
-    begin_turn(ring, w, a, aligned);
+    begin_turn(w);
     const uint slot = w->memory + ring->read;
+    if (!FILL_LATE)
+        refill(ring, tile, w, a, aligned);
     if (with_s && !PV_FIRST)
         multiply_qk(s, held, w->q_address, slot + w->k_lane);
+    if (FILL_LATE)
+        refill(ring, tile, w, a, aligned);
     if (with_pv) {
         if (!SCORE_FULL || !any_in_warp(seen != ALL_SEEN))
             multiply_pv(o, p, slot + w->v_lane, 1, seen);
@@ -548,7 +634,7 @@ inlined void take_turn(ring *ring, float s[ROW_TILES][KEY_GROUPS][4], float o[RO
     end_turn(ring, w, tile);
 }
 
-// Both kernels, with `aligned` a constant: whether rows lie at multiples of 16 bytes.
+// Both kernels, with `aligned` a constant: whether rows are whole chunks at multiples of 16 bytes.
 inlined void forward(const attention_buffers *in, const attention_args *a, uint memory, __local float *m,
                      const int aligned)
 {

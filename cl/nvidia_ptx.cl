@@ -83,13 +83,14 @@ inlined ulong compare_exchange(volatile __global ulong *p, ulong expected, ulong
 
 // ---- Copies under way -----------------------------------------------------------------------------------
 
-// cp.async: 16 bytes on their way to local memory, of which the first `bytes` are read and the others are zero.
-// Both addresses are multiples of 16.
-inlined void copy_16(uint to, const __global void *from, int bytes)
+// cp.async: 16 bytes on their way to local memory; with `zero`, nothing is read and zeros come. Both addresses are
+// multiples of 16.
+inlined void copy_16(uint to, const __global void *from, int zero)
 {
-    __asm__ __volatile__("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+    __asm__ __volatile__("{\n .reg .pred p;\n setp.ne.s32 p, %2, 0;\n"
+                         " cp.async.cg.shared.global [%0], [%1], 16, p;\n}"
                          :
-                         : "r"(to), "l"(from), "r"(bytes)
+                         : "r"(to), "l"(from), "r"(zero)
                          : "memory");
 }
 
@@ -103,16 +104,17 @@ inlined void close_copies(void) { __asm__ __volatile__("cp.async.commit_group;" 
 
 // ---- Among work-items -----------------------------------------------------------------------------------
 
-// Named barriers, 0 being barrier()'s: they open when `items` work-items have come, of which those that only
-// arrive go on at once.
-inlined void wait_at(uint name, uint items)
-{
-    __asm__ __volatile__("bar.sync %0, %1;" : : "r"(name), "r"(items) : "memory");
-}
+// Named barriers, 0 being barrier()'s: they open when `items` (a constant) work-items have come, of which those that
+// only arrive go on at once.
+#define WAIT_AT(name, items) __asm__ __volatile__("bar.sync %0, " QUOTED(items) ";" : : "r"(name) : "memory")
+#define ARRIVE_AT(name, items) __asm__ __volatile__("bar.arrive %0, " QUOTED(items) ";" : : "r"(name) : "memory")
 
-inlined void arrive_at(uint name, uint items)
+// get_local_id(0), read anew: what follows from it is worked out where it is needed, and takes no registers until then.
+inlined int local_id_again(void)
 {
-    __asm__ __volatile__("bar.arrive %0, %1;" : : "r"(name), "r"(items) : "memory");
+    uint id;
+    __asm__ __volatile__("mov.u32 %0, %%tid.x;" : "=r"(id));
+    return (int)id;
 }
 
 // shfl.sync.bfly: x of the work-item whose lane differs in the bits of `mask`.

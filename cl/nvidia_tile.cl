@@ -16,7 +16,7 @@
 #ifndef WARPS // of a work-group; 8 with TURNS
 #define WARPS 8
 #endif
-#ifndef BLOCK_K // keys of a step; a multiple of 16, at most 128
+#ifndef BLOCK_K // keys of a step; a multiple of 16 (f32: 8), at most 128
 #define BLOCK_K 64
 #endif
 #ifndef STAGES // slots of the ring of K and V, at least 2
@@ -24,6 +24,9 @@
 #endif
 #ifndef TURNS // 1: two teams of warps take turns at the matrix units
 #define TURNS 1
+#endif
+#ifndef FILL_LATE // 1: the next tiles are asked for after the first product of a turn, not before it
+#define FILL_LATE 0
 #endif
 #ifndef Q_HELD // steps of Q's head dim that stay in registers
 #define Q_HELD 0

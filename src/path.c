@@ -22,6 +22,7 @@ PIECE(nvidia_lazy)
 PIECE(nvidia_decode)
 PIECE(nvidia_tile)
 PIECE(nvidia_half)
+PIECE(nvidia_tf32)
 PIECE(nvidia_mma)
 PIECE(cpu_vectors)
 PIECE(cpu)
@@ -72,13 +73,14 @@ static int is_any(const clattn__device *device, const char **why)
 
 static int takes_mma(const clattn_plan_desc *desc, const char **why)
 {
-    enum { MAX_DIM = 256 };
-    if (desc->dtype_q == CLATTN_DTYPE_F32)
-        *why = "it takes q, k and v of 16 bits";
-    else if (desc->dtype_k != desc->dtype_q || desc->dtype_v != desc->dtype_q)
+    enum { MAX_DIM = 256, MAX_F32_DIM = 128 };
+    if (desc->dtype_k != desc->dtype_q || desc->dtype_v != desc->dtype_q)
         *why = "it takes q, k and v of one type";
     else if (desc->head_dim_qk > MAX_DIM || desc->head_dim_v > MAX_DIM)
         *why = "it takes head dims up to 256";
+    else if (desc->dtype_q == CLATTN_DTYPE_F32 &&
+             (desc->head_dim_qk > MAX_F32_DIM || desc->head_dim_v > MAX_F32_DIM))
+        *why = "it takes head dims up to 128 in f32";
     else if ((desc->features & CLATTN_FEATURE_V_IN_K) != 0)
         *why = "it does not take v in k";
     else
@@ -94,24 +96,24 @@ static int takes_nothing(const clattn_plan_desc *desc, const char **why)
 }
 
 /* What all forward programs have. */
-#define FORWARD_ROWS(tile, is_decode, any, aligned, combine, row_bytes, whole_rows, ...)                \
+#define FORWARD_ROWS(tile, is_decode, any, aligned, combine, row_bytes, ...)                            \
     {                                                                                                   \
         tile, is_decode, {any, aligned, "classify_tiles", combine, "check_sequences"}, CLATTN__BUFFERS, \
-            sizeof(attention_args), row_bytes, whole_rows,                                              \
+            sizeof(attention_args), row_bytes,                                                          \
         {                                                                                               \
             FORWARD_PIECES, __VA_ARGS__                                                                 \
         }                                                                                               \
     }
 #define FORWARD(tile, is_decode, any, aligned, combine, ...) \
-    FORWARD_ROWS(tile, is_decode, any, aligned, combine, 0, 0, __VA_ARGS__)
-#define NO_PROGRAM                   \
-    {                                \
-        NULL, 0, {NULL}, 0, 0, 0, 0, \
-        {                            \
-            {                        \
-                NULL, NULL, NULL     \
-            }                        \
-        }                            \
+    FORWARD_ROWS(tile, is_decode, any, aligned, combine, 0, __VA_ARGS__)
+#define NO_PROGRAM                \
+    {                             \
+        NULL, 0, {NULL}, 0, 0, 0, \
+        {                         \
+            {                     \
+                NULL, NULL, NULL  \
+            }                     \
+        }                         \
     }
 
 /* Of any GPU; other paths take them beside their own prefill kernels. */
@@ -123,9 +125,9 @@ static int takes_nothing(const clattn_plan_desc *desc, const char **why)
             PIECE(decode), PIECE(parts), PIECE(combine))
 
 /* Of NVIDIA's GPUs from compute capability 8.0 on. */
-#define NVIDIA_DECODE_FEW                                                                    \
-    FORWARD_ROWS(clattn__tile_nvidia_decode, 1, "decode_any", "decode_aligned", NULL, 16, 1, \
-                 PIECE(nvidia_ptx), PIECE(nvidia_lazy), PIECE(nvidia_decode))
+#define NVIDIA_DECODE_FEW                                                                                    \
+    FORWARD_ROWS(clattn__tile_nvidia_decode, 1, "decode_any", "decode_aligned", NULL, 16, PIECE(nvidia_ptx), \
+                 PIECE(nvidia_lazy), PIECE(nvidia_decode))
 
 static const clattn__path table[] = {
     {CLATTN_PATH_CPU,
@@ -147,8 +149,9 @@ static const clattn__path table[] = {
      "nvidia_mma",
      is_sm_80,
      takes_mma,
-     {FORWARD_ROWS(clattn__tile_nvidia_mma, 0, "forward_any", "forward_aligned", NULL, 16, 0,
-                   PIECE(nvidia_ptx), PIECE(nvidia_tile), PIECE(nvidia_half), PIECE(nvidia_mma)),
+     {FORWARD_ROWS(clattn__tile_nvidia_mma, 0, "forward_any", "forward_aligned", NULL, 16, PIECE(nvidia_ptx),
+                   PIECE(nvidia_lazy), PIECE(nvidia_tile), PIECE(nvidia_half), PIECE(nvidia_tf32),
+                   PIECE(nvidia_mma)),
       PORTABLE_DECODE, NVIDIA_DECODE_FEW},
      PORTABLE_DECODE_FEW},
     {CLATTN_PATH_PORTABLE,
@@ -169,13 +172,13 @@ const clattn__path *clattn__path_at(int index)
 #define ADDRESS_PIECES PIECE(convert), PIECE(cache_types), PIECE(bounds), PIECE(address)
 #define ROW_PIECES ADDRESS_PIECES, PIECE(encode), PIECE(rows)
 
-#define OPERATION(name, kernels, num_buffers, args, ...)                                      \
-    {                                                                                         \
-        CLATTN_PATH_PORTABLE, name, is_any, NULL,                                             \
-            {{clattn__tile_flat, 0, kernels, num_buffers, sizeof(args), 0, 0, {__VA_ARGS__}}, \
-             NO_PROGRAM,                                                                      \
-             NO_PROGRAM},                                                                     \
-            NO_PROGRAM                                                                        \
+#define OPERATION(name, kernels, num_buffers, args, ...)                                   \
+    {                                                                                      \
+        CLATTN_PATH_PORTABLE, name, is_any, NULL,                                          \
+            {{clattn__tile_flat, 0, kernels, num_buffers, sizeof(args), 0, {__VA_ARGS__}}, \
+             NO_PROGRAM,                                                                   \
+             NO_PROGRAM},                                                                  \
+            NO_PROGRAM                                                                     \
     }
 #define KERNELS(...) \
     {                \

@@ -1,8 +1,8 @@
-/* nvidia_emulation.c: an OpenCL layer (OPENCL_LAYERS) under which the device is an NVIDIA GPU whose programs with
- * instructions for matrix units (cl/nvidia_ptx.cl) run on the CPU: clang compiles them to a shared library, with
- * emulated_ptx.cl in that file's place, and warp.c runs their work-groups. Everything else goes to the driver below
- * (PoCL). So fragments, masks, softmax and the order of copies are tested where no such GPU is; speed, registers and the
- * vendor's compiler are not.
+/* nvidia_emulation.c: an OpenCL layer (OPENCL_LAYERS) under which the device is an NVIDIA GPU whose programs
+ * with instructions for matrix units (cl/nvidia_ptx.cl) run on the CPU: clang compiles them to a shared
+ * library, with emulated_ptx.cl in that file's place, and warp.c runs their work-groups. Everything else goes
+ * to the driver below (PoCL). So fragments, masks, softmax and the order of copies are tested where no such
+ * GPU is; speed, registers and the vendor's compiler are not.
  *
  *     CLATTN_EMULATION_CAPABILITY   10 * major + minor; 80 without
  *     CLATTN_EMULATION_LOCAL        CL_DEVICE_LOCAL_MEM_SIZE; without, what such a device has
@@ -113,7 +113,8 @@ static cl_int CL_API_CALL get_device_info(cl_device_id device, cl_device_info wh
 static cl_mem CL_API_CALL create_buffer(cl_context context, cl_mem_flags flags, size_t size, void *host,
                                         cl_int *errcode_ret)
 {
-    return below->clCreateBuffer(context, flags & ~(cl_mem_flags)CL_MEM_HOST_NO_ACCESS, size, host, errcode_ret);
+    return below->clCreateBuffer(context, flags & ~(cl_mem_flags)CL_MEM_HOST_NO_ACCESS, size, host,
+                                 errcode_ret);
 }
 
 /* ---- Programs ---- */
@@ -187,7 +188,8 @@ static void write_kernel(FILE *file, const char *source, const char *name)
         fprintf(file, "#if HAS_STATUS\n");
     else
         fprintf(file, "#if 1\n");
-    fprintf(file, "void emulated_%s(__global void *const *b, const attention_args *args)\n{\n    %s(", name, name);
+    fprintf(file, "void emulated_%s(__global void *const *b, const attention_args *args)\n{\n    %s(", name,
+            name);
     for (int i = 0; i < 23; i++)
         fprintf(file, "b[%d], ", i);
     fprintf(file, "*args);\n}\n#endif\n");
@@ -248,15 +250,17 @@ static void *compile(const char *source, const char *options)
         snprintf(folder, sizeof folder, "%s", cache);
     else if (!mkdtemp(folder))
         return NULL;
-    const uint64_t key = hash(hash(hash(UINT64_C(14695981039346656037), source), options), (const char *)emulated_ptx);
+    const uint64_t key =
+        hash(hash(hash(UINT64_C(14695981039346656037), source), options), (const char *)emulated_ptx);
     snprintf(base, sizeof base, "%s/%016llx", folder, (unsigned long long)key);
     snprintf(text, sizeof text, "%s.cl", base);
     snprintf(library, sizeof library, "%s.so", base);
     copy_options(known, sizeof known, options);
-    snprintf(command, sizeof command,
-             "%s -x cl %s -w -Xclang -finclude-default-header -target x86_64-pc-linux-gnu -mavx2 -mf16c -mfma "
-             "-ffp-contract=off -fno-math-errno -O1 -fPIC -shared %s -o %s.part -lm && mv %s.part %s",
-             clang ? clang : "clang", known, text, base, base, library);
+    snprintf(
+        command, sizeof command,
+        "%s -x cl %s -w -Xclang -finclude-default-header -target x86_64-pc-linux-gnu -mavx2 -mf16c -mfma "
+        "-ffp-contract=off -fno-math-errno -O1 -fPIC -shared %s -o %s.part -lm && mv %s.part %s",
+        clang ? clang : "clang", known, text, base, base, library);
     if (access(library, R_OK) != 0 && (!write_source(text, source) || system(command) != 0))
         return NULL;
     void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
@@ -397,8 +401,8 @@ static cl_int CL_API_CALL enqueue_kernel(cl_command_queue queue, cl_kernel handl
         if (!k->buffer[i] || k->is_pointer[i])
             continue;
         below->clGetMemObjectInfo(k->buffer[i], CL_MEM_SIZE, sizeof bytes, &bytes, NULL);
-        pointers[i] = below->clEnqueueMapBuffer(queue, k->buffer[i], CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0, bytes, 0,
-                                                NULL, NULL, &status);
+        pointers[i] = below->clEnqueueMapBuffer(queue, k->buffer[i], CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0,
+                                                bytes, 0, NULL, NULL, &status);
     }
     for (size_t group = 0; status == CL_SUCCESS && group < global[1]; group++)
         warp_run_group(k->run, pointers, k->args, local[0], group);

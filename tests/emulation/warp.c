@@ -1,8 +1,8 @@
-/* warp.c: the functions of emulated_ptx.cl. Every work-item is a fiber; the 32 of a warp run one after the other up to
- * the next instruction that they execute together, which is then done for all.
+/* warp.c: the functions of emulated_ptx.cl. Every work-item is a fiber; the 32 of a warp run one after the
+ * other up to the next instruction that they execute together, which is then done for all.
  *
- * What a GPU does not promise does not happen either, or happens as badly as it may: an asynchronous copy spoils
- * its destination at once and arrives only when it is waited for. */
+ * What a GPU does not promise does not happen either, or happens as badly as it may: an asynchronous copy
+ * spoils its destination at once and arrives only when it is waited for. */
 #include "warp.h"
 
 #include <immintrin.h>
@@ -31,8 +31,7 @@ typedef enum operation {
 
 typedef struct copy {
     void *to;
-    const void *from;
-    int bytes;
+    const void *from; /* NULL: zeros */
     int group;
 } copy;
 
@@ -128,14 +127,14 @@ void load_16(uint32_t *r, const void *from)
     memcpy(r, from, 16);
 }
 
-void copy_16(uint32_t to, const void *from, int bytes)
+void copy_16(uint32_t to, const void *from, int zero)
 {
-    if (to % 16 != 0 || (bytes > 0 && (uintptr_t)from % 16 != 0) || bytes < 0 || bytes > 16)
-        fail("cp.async of an address that is no multiple of 16, or of not 0 to 16 bytes");
+    if (to % 16 != 0 || (!zero && (uintptr_t)from % 16 != 0))
+        fail("cp.async of an address that is no multiple of 16");
     if (current->num_copies == MOST_COPIES)
         fail("too many copies under way");
     memset(local_at(to), 0xff, 16);
-    current->copies[current->num_copies++] = (copy){local_at(to), from, bytes, current->group};
+    current->copies[current->num_copies++] = (copy){local_at(to), zero ? NULL : from, current->group};
 }
 
 void close_copies(void) { current->group++; }
@@ -149,8 +148,10 @@ void wait_for_copies(int open)
             current->copies[kept++] = *c;
             continue;
         }
-        memset(c->to, 0, 16);
-        memcpy(c->to, c->from, (size_t)c->bytes);
+        if (c->from != NULL)
+            memcpy(c->to, c->from, 16);
+        else
+            memset(c->to, 0, 16);
     }
     current->num_copies = kept;
 }
@@ -214,9 +215,18 @@ static void multiply(operation at, float *d, const uint32_t *a, uint32_t b0, uin
     pause_at(at);
 }
 
-void multiply_1(float *d, const uint32_t *a, uint32_t b0, uint32_t b1) { multiply(MULTIPLY_TF32, d, a, b0, b1); }
-void multiply_2(float *d, const uint32_t *a, uint32_t b0, uint32_t b1) { multiply(MULTIPLY_F16, d, a, b0, b1); }
-void multiply_3(float *d, const uint32_t *a, uint32_t b0, uint32_t b1) { multiply(MULTIPLY_BF16, d, a, b0, b1); }
+void multiply_1(float *d, const uint32_t *a, uint32_t b0, uint32_t b1)
+{
+    multiply(MULTIPLY_TF32, d, a, b0, b1);
+}
+void multiply_2(float *d, const uint32_t *a, uint32_t b0, uint32_t b1)
+{
+    multiply(MULTIPLY_F16, d, a, b0, b1);
+}
+void multiply_3(float *d, const uint32_t *a, uint32_t b0, uint32_t b1)
+{
+    multiply(MULTIPLY_BF16, d, a, b0, b1);
+}
 
 uint32_t bits_across(uint32_t x, uint32_t mask)
 {
@@ -281,7 +291,8 @@ static void do_load_matrices(lane *warp, int transposed)
         for (int matrix = 0; matrix < 4; matrix++) {
             uint16_t pair[2];
             for (int e = 0; e < 2; e++) {
-                const int along = i % 4 * 2 + e, row = transposed ? along : i / 4, column = transposed ? i / 4 : along;
+                const int along = i % 4 * 2 + e, row = transposed ? along : i / 4,
+                          column = transposed ? i / 4 : along;
                 const uint32_t address = warp[8 * matrix + row].number[0];
                 if (address % 16 != 0)
                     fail("ldmatrix of an address that is no multiple of 16");
