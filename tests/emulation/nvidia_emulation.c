@@ -172,8 +172,9 @@ static cl_program CL_API_CALL create_program_with_binary(cl_context context, cl_
 }
 
 /* Of each kernel a function that takes its arguments from memory. */
-static const char *const kernel_names[] = {"forward_any",    "forward_aligned", "decode_any",     "decode_aligned",
-                                           "classify_tiles", "combine",         "check_sequences"};
+static const char *const kernel_names[] = {"forward_any",    "forward_aligned", "decode_any",
+                                           "decode_aligned", "classify_tiles",  "combine",
+                                           "check_sequences"};
 
 static void write_kernel(FILE *file, const char *source, const char *name)
 {
