@@ -140,14 +140,28 @@ static inline key_rows rows_of_keys(const tensor_address *t, int batch, int head
     return rows;
 }
 
-static inline long row_of_key(const key_rows *rows, int key)
+// A key's row in two steps, for kernels that know what to do between them: the page first, 0 without pages.
+static inline int page_of_key(const key_rows *rows, int key)
 {
 #if PAGE_SIZE > 0
-    const int page = clamp(rows->table[key / PAGE_SIZE], 0, rows->last_page);
+    return clamp(rows->table[key / PAGE_SIZE], 0, rows->last_page);
+#else
+    return 0;
+#endif
+}
+
+static inline long row_on_page(const key_rows *rows, int page, int key)
+{
+#if PAGE_SIZE > 0
     return rows->first + page * rows->page + key % PAGE_SIZE * rows->token;
 #else
     return rows->first + key * rows->token;
 #endif
+}
+
+static inline long row_of_key(const key_rows *rows, int key)
+{
+    return row_on_page(rows, page_of_key(rows, key), key);
 }
 
 // What the keys of one head are multiplied by: a number of the call's for each, or 1.
@@ -261,6 +275,17 @@ static inline long part_place(int batch, int query, int head, int split, const s
 static inline __global float *part_o(__global uchar *workspace, long place, const attention_args *a)
 {
     return (__global float *)workspace + a->parts + place * a->head_dim_v;
+}
+
+// Kernels whose last work-group combines count, behind all states, the splits of each tile that have ended. What was
+// in the workspace before is no count: that is ticket * 256 + splits.
+static inline volatile __global ulong *part_counter(__global uchar *workspace, int group, const attention_args *a)
+{
+    const __global float *end = (const __global float *)workspace + a->parts +
+                                a->num_splits * a->part_rows * a->heads_q * (a->head_dim_v + 2);
+    const int row = group / a->q_tiles;
+    return (volatile __global ulong *)(((size_t)end + 7) / 8 * 8) + (long)(row / a->num_splits) * a->q_tiles +
+           (group - row * a->q_tiles);
 }
 
 static inline __global float *part_state(__global uchar *workspace, long place, const attention_args *a)

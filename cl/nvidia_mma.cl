@@ -498,35 +498,8 @@ inlined uint finish_scores(float s[ROW_TILES][KEY_GROUPS][4], const worker *w, i
 
 // ---- Softmax ---------------------------------------------------------------------------------------------
 
-// Exact online softmax finds each row's maximum and rescales O at every step (Dao 2023, FlashAttention-2, section
-// 3.1). Any reference near the maximum serves as well, because the result does not depend on it. So weights are taken
-// against the row's old reference at once; only if their sum, in some work-item of the warp, passes this limit (or is
-// NaN), the warp moves its references to the maxima, rescales, and takes the weights again. Weights then end far
-// within what 16 bits hold.
-#define LARGEST_SUM 8192.0f
-
-// exponent[t][r]: the reference as an exponent of two, or NaN where it is no number that scores may be lowered by in
-// one rounding: rows that have seen no key yet, and such large scores that the product's rounding would matter.
-#define LARGEST_EXPONENT 16384.0f
-
-inlined float exponent_of(float m)
-{
-    const float exponent = m * LOG2_E;
-    return fabs(exponent) <= LARGEST_EXPONENT ? exponent : NAN;
-}
-
+// Lazy, as nvidia_lazy.cl explains. exponent[t][r]: exponent_of the row's reference.
 #define M_OF(w, t, r) (w)->m[((t) * 2 + (r)) * ITEMS] // natural
-
-// What a finished score is multiplied by to be an exponent of two, and to be natural.
-#define SCORE_TO_EXPONENT(a) (SCORE_FULL ? LOG2_E : fabs((a)->scale_log2))
-#define SCORE_TO_NATURAL_UNIT(a) (SCORE_FULL ? 1.0f : fabs((a)->scale))
-
-// A score as settle_score (score.cl) does it, natural.
-inlined float settled(float s, const attention_args *a)
-{
-    const float natural = s * SCORE_TO_NATURAL_UNIT(a);
-    return natural == -INFINITY ? SCORE_FORBIDDEN : natural < -1e30f ? -1e30f : natural;
-}
 
 // The exact step for row r of row tile t: its reference moves to the largest score so far, and what was summed up
 // shrinks accordingly. Returns the new reference.

@@ -49,6 +49,38 @@ inlined void store_local(uint address, uint4 x)
                          : "memory");
 }
 
+// ---- Global memory --------------------------------------------------------------------------------------
+
+// 16 bytes that are read once, from a multiple of 16. Volatile, so that the load is under way from here on.
+inlined void load_16(uint r[4], const __global void *from)
+{
+    __asm__ __volatile__("ld.global.nc.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];"
+                         : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                         : "l"(from));
+}
+
+// x, of which the compiler knows nothing more: what is computed from it is computed again, not kept.
+inlined int forgotten(int x)
+{
+    int y;
+    __asm__ __volatile__("mov.b32 %0, %1;" : "=r"(y) : "r"(x));
+    return y;
+}
+
+// fence.acq_rel: what work-items wrote before, others see that read behind theirs.
+inlined void fence_device(void) { __asm__ __volatile__("fence.acq_rel.gpu;" : : : "memory"); }
+
+// atom.cas: `value` to *p if that is `expected`. Returns what it was.
+inlined ulong compare_exchange(volatile __global ulong *p, ulong expected, ulong value)
+{
+    ulong old;
+    __asm__ __volatile__("atom.relaxed.gpu.global.cas.b64 %0, [%1], %2, %3;"
+                         : "=l"(old)
+                         : "l"(p), "l"(expected), "l"(value)
+                         : "memory");
+    return old;
+}
+
 // ---- Copies under way -----------------------------------------------------------------------------------
 
 // cp.async: 16 bytes on their way to local memory; with `zero`, nothing is read and zeros come. Both addresses are
@@ -93,6 +125,15 @@ inlined uint bits_across(uint x, uint mask)
     return y;
 }
 
+inlined uint bits_from(uint x, uint lane) // shfl.sync.idx: x of that work-item of the warp
+{
+    uint y;
+    __asm__ __volatile__("shfl.sync.idx.b32 %0, %1, %2, 31, -1;" : "=r"(y) : "r"(x), "r"(lane));
+    return y;
+}
+
+inlined float from_lane(float x, uint lane) { return as_float(bits_from(as_uint(x), lane)); }
+
 inlined float across(float x, uint mask) { return as_float(bits_across(as_uint(x), mask)); }
 
 inlined int any_in_warp(int condition) // vote.sync.any
@@ -113,6 +154,17 @@ inlined float exp2_of(float x) // at most 2 ulp off; results below 2^-126 are ze
     __asm__("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
+
+// The low halves of two registers in one, and the high ones: that of `first` becomes the low half.
+#define HALVES(name, selector)                                                                           \
+    inlined uint name(uint first, uint second)                                                           \
+    {                                                                                                    \
+        uint y;                                                                                          \
+        __asm__("prmt.b32 %0, %1, %2, " selector ";" : "=r"(y) : "r"(first), "r"(second));               \
+        return y;                                                                                        \
+    }
+HALVES(low_halves, "0x5410")
+HALVES(high_halves, "0x7632")
 
 // Two floats rounded to 16 bits, `low` in the low half.
 #define PACK(name, instruction)                                                                          \

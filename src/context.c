@@ -1,5 +1,6 @@
 #include "context.h"
 
+#include "hash.h"
 #include "program.h"
 #include "tuning.h"
 
@@ -127,6 +128,23 @@ void clattn__context_retain(clattn_context *context)
     clattn__mutex_lock(&context->mutex);
     context->references++;
     clattn__mutex_unlock(&context->mutex);
+}
+
+uint64_t clattn__context_ticket(clattn_context *context)
+{
+    const uint64_t mask = (UINT64_C(1) << 56) - 1;
+    clattn__mutex_lock(&context->mutex);
+    if (context->tickets == 0) {
+        const double now = clattn__seconds();
+        context->tickets =
+            clattn__hash(clattn__hash(CLATTN__HASH_START, &now, sizeof now), &context, sizeof context);
+    }
+    do
+        context->tickets++;
+    while ((context->tickets & mask) == 0);
+    const uint64_t ticket = context->tickets & mask;
+    clattn__mutex_unlock(&context->mutex);
+    return ticket;
 }
 
 void clattn_context_release(clattn_context *context)

@@ -25,9 +25,13 @@ struct clattn_context {
     clattn__condition program_settled;
     struct clattn__program *programs; /* owned; kept until the context goes */
     clattn_builds builds;
-    int references; /* the caller's one, and one for each plan */
+    uint64_t tickets; /* the last one given */
+    int references;   /* the caller's one, and one for each plan */
 };
 
 void clattn__context_retain(clattn_context *context);
+
+/* A number from 1 to 2^56 - 1 that no other call has, of this context or of others: they begin anywhere. */
+uint64_t clattn__context_ticket(clattn_context *context);
 
 #endif

@@ -80,7 +80,7 @@ static clattn_status launch_all(const clattn__forward_call *call, clattn__emitte
     FORWARD_IF_ERROR(launch(call, emitter, pick_kernel(call), groups,
                             (uint64_t)tile->block_q * (uint64_t)(kv_len / args.num_splits + 1) * dims,
                             buffers, &args));
-    if (args.num_splits == 1)
+    if (args.num_splits == 1 || call->program->recipe->kernel[CLATTN__KERNEL_COMBINE] == NULL)
         return CLATTN_SUCCESS;
     return launch(call, emitter, CLATTN__KERNEL_COMBINE, call->splits.part_rows * desc->heads_q,
                   (uint64_t)args.num_splits * (uint64_t)desc->head_dim_v, buffers, &args);

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-static_assert(sizeof(attention_args) == 12 * 32 + 6 * 24 + 17 * 8 + 34 * 4, "host and kernel must agree");
+static_assert(sizeof(attention_args) == 12 * 32 + 6 * 24 + 18 * 8 + 34 * 4, "host and kernel must agree");
 
 static int64_t clamp(int64_t value, int64_t limit)
 {
@@ -63,6 +63,8 @@ static void set_splits(attention_args *out, const clattn__forward_call *call)
     out->num_splits = call->splits.count;
     out->split_keys = call->splits.split_keys;
     out->part_rows = call->splits.part_rows;
+    if (call->program->recipe->kernel[CLATTN__KERNEL_COMBINE] == NULL && call->splits.count > 1)
+        out->ticket = (cl_long)clattn__context_ticket(call->plan->context);
     out->parts = (cl_long)((call->args.workspace.byte_offset + call->parts_begin) / sizeof(float));
 }
 

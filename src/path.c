@@ -18,6 +18,8 @@ PIECE(lazy)
 PIECE(portable)
 PIECE(decode)
 PIECE(nvidia_ptx)
+PIECE(nvidia_lazy)
+PIECE(nvidia_decode)
 PIECE(nvidia_tile)
 PIECE(nvidia_half)
 PIECE(nvidia_tf32)
@@ -72,9 +74,7 @@ static int is_any(const clattn__device *device, const char **why)
 static int takes_mma(const clattn_plan_desc *desc, const char **why)
 {
     enum { MAX_DIM = 256, MAX_F32_DIM = 128 };
-    if (desc->phase == CLATTN_PHASE_DECODE)
-        *why = "it has no decode kernels";
-    else if (desc->dtype_k != desc->dtype_q || desc->dtype_v != desc->dtype_q)
+    if (desc->dtype_k != desc->dtype_q || desc->dtype_v != desc->dtype_q)
         *why = "it takes q, k and v of one type";
     else if (desc->head_dim_qk > MAX_DIM || desc->head_dim_v > MAX_DIM)
         *why = "it takes head dims up to 256";
@@ -124,6 +124,11 @@ static int takes_nothing(const clattn_plan_desc *desc, const char **why)
     FORWARD(clattn__tile_portable_decode_few, 1, "decode_any", "decode_aligned", "combine", PIECE(lazy), \
             PIECE(decode), PIECE(parts), PIECE(combine))
 
+/* Of NVIDIA's GPUs from compute capability 8.0 on. */
+#define NVIDIA_DECODE_FEW                                                                                    \
+    FORWARD_ROWS(clattn__tile_nvidia_decode, 1, "decode_any", "decode_aligned", NULL, 16, PIECE(nvidia_ptx), \
+                 PIECE(nvidia_lazy), PIECE(nvidia_decode))
+
 static const clattn__path table[] = {
     {CLATTN_PATH_CPU,
      "cpu",
@@ -132,21 +137,30 @@ static const clattn__path table[] = {
      {FORWARD(clattn__tile_cpu, 0, "forward", NULL, NULL, PIECE(cpu_vectors), PIECE(cpu)),
       FORWARD(clattn__tile_cpu_decode, 1, "decode", NULL, "combine", PIECE(cpu_vectors), PIECE(cpu_decode),
               PIECE(parts), PIECE(combine)),
-      NO_PROGRAM}},
-    {CLATTN_PATH_NVIDIA_WGMMA, "nvidia_wgmma", is_sm_90, takes_nothing, {NO_PROGRAM, NO_PROGRAM, NO_PROGRAM}},
+      NO_PROGRAM},
+     NO_PROGRAM},
+    {CLATTN_PATH_NVIDIA_WGMMA,
+     "nvidia_wgmma",
+     is_sm_90,
+     takes_nothing,
+     {NO_PROGRAM, NO_PROGRAM, NO_PROGRAM},
+     NO_PROGRAM},
     {CLATTN_PATH_NVIDIA_MMA,
      "nvidia_mma",
      is_sm_80,
      takes_mma,
      {FORWARD_ROWS(clattn__tile_nvidia_mma, 0, "forward_any", "forward_aligned", NULL, 16, PIECE(nvidia_ptx),
-                   PIECE(nvidia_tile), PIECE(nvidia_half), PIECE(nvidia_tf32), PIECE(nvidia_mma)),
-      PORTABLE_DECODE, PORTABLE_DECODE_FEW}},
+                   PIECE(nvidia_lazy), PIECE(nvidia_tile), PIECE(nvidia_half), PIECE(nvidia_tf32),
+                   PIECE(nvidia_mma)),
+      PORTABLE_DECODE, NVIDIA_DECODE_FEW},
+     PORTABLE_DECODE_FEW},
     {CLATTN_PATH_PORTABLE,
      "portable",
      is_any,
      NULL,
      {FORWARD(clattn__tile_portable, 0, "forward_any", "forward_aligned", NULL, PIECE(lazy), PIECE(portable)),
-      PORTABLE_DECODE, PORTABLE_DECODE_FEW}},
+      PORTABLE_DECODE, PORTABLE_DECODE_FEW},
+     NO_PROGRAM},
 };
 
 const clattn__path *clattn__path_at(int index)
@@ -158,13 +172,13 @@ const clattn__path *clattn__path_at(int index)
 #define ADDRESS_PIECES PIECE(convert), PIECE(cache_types), PIECE(bounds), PIECE(address)
 #define ROW_PIECES ADDRESS_PIECES, PIECE(encode), PIECE(rows)
 
-#define OPERATION(name, kernels, num_buffers, args, ...)                                              \
-    {                                                                                                 \
-        CLATTN_PATH_PORTABLE, name, is_any, NULL,                                                     \
-        {                                                                                             \
-            {clattn__tile_flat, 0, kernels, num_buffers, sizeof(args), 0, {__VA_ARGS__}}, NO_PROGRAM, \
-                NO_PROGRAM                                                                            \
-        }                                                                                             \
+#define OPERATION(name, kernels, num_buffers, args, ...)                                   \
+    {                                                                                      \
+        CLATTN_PATH_PORTABLE, name, is_any, NULL,                                          \
+            {{clattn__tile_flat, 0, kernels, num_buffers, sizeof(args), 0, {__VA_ARGS__}}, \
+             NO_PROGRAM,                                                                   \
+             NO_PROGRAM},                                                                  \
+            NO_PROGRAM                                                                     \
     }
 #define KERNELS(...) \
     {                \

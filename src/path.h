@@ -16,7 +16,7 @@ enum {
     CLATTN__KERNEL_ANY,     /* takes any strides, offsets and head dims */
     CLATTN__KERNEL_ALIGNED, /* for rows in whole groups of four elements */
     CLATTN__KERNEL_TILES,   /* the tile map, with full scores only */
-    CLATTN__KERNEL_COMBINE, /* what splits gave; decode only */
+    CLATTN__KERNEL_COMBINE, /* what splits gave; decode only; NULL: its last work-groups do it */
     CLATTN__KERNEL_CHECK,   /* lengths and pages, with CLATTN_FEATURE_STATUS only */
     CLATTN__KERNELS
 };
@@ -57,6 +57,8 @@ typedef struct clattn__path {
      */
     int (*takes)(const clattn_plan_desc *desc, const char **why);
     clattn__recipe recipe[CLATTN__PROGRAMS];
+    /* Of few rows where recipe[CLATTN__DECODE_FEW] has no tile, or none that builds. */
+    clattn__recipe few_otherwise;
 } clattn__path;
 
 /* NULL at the end of the table. */

@@ -463,12 +463,12 @@ typedef struct search_notes {
 } search_notes;
 
 /* Builds one tile for one of the path's programs; COMPILE_FAILED if it does not build or fit. */
-static clattn_status try_tile(clattn_plan *plan, const clattn__path *path, int which,
-                              const clattn__tile *tile, search_notes *notes)
+static clattn_status try_tile(clattn_plan *plan, const clattn__path *path, const clattn__recipe *recipe,
+                              int which, const clattn__tile *tile, search_notes *notes)
 {
     clattn__program *program;
     const clattn_status status =
-        clattn__program_get(&program, plan->context, path->name, &path->recipe[which], tile, &plan->shape);
+        clattn__program_get(&program, plan->context, path->name, recipe, tile, &plan->shape);
     if (status == CLATTN_SUCCESS)
         plan->program[which] = program;
     if (status != CLATTN_COMPILE_FAILED)
@@ -487,22 +487,23 @@ static clattn_status try_tile(clattn_plan *plan, const clattn__path *path, int w
 }
 
 /* The tuned tile, or else the first that builds and fits; COMPILE_FAILED if none does. */
-static clattn_status choose_tile(clattn_plan *plan, const clattn__path *path, int which, search_notes *notes)
+static clattn_status choose_tile(clattn_plan *plan, const clattn__path *path, const clattn__recipe *recipe,
+                                 int which, search_notes *notes)
 {
-    const clattn__recipe *recipe = &path->recipe[which];
-    const int tuned = clattn__tuned_index(plan->context, path, which, &plan->shape);
+    const int is_tunable = recipe == &path->recipe[which];
+    const int tuned = is_tunable ? clattn__tuned_index(plan->context, path, which, &plan->shape) : -1;
     clattn__tile tile;
     clattn_status status = CLATTN_COMPILE_FAILED;
     plan->is_tuned[which] = 0;
     if (tuned >= 0 && recipe->tile(&tile, &plan->context->device, &plan->shape, tuned)) {
-        status = try_tile(plan, path, which, &tile, notes);
+        status = try_tile(plan, path, recipe, which, &tile, notes);
         plan->is_tuned[which] = status == CLATTN_SUCCESS;
     }
     for (int i = 0; status == CLATTN_COMPILE_FAILED && !notes->is_final &&
                     recipe->tile(&tile, &plan->context->device, &plan->shape, i);
          i++)
         if (i != tuned)
-            status = try_tile(plan, path, which, &tile, notes);
+            status = try_tile(plan, path, recipe, which, &tile, notes);
     return status;
 }
 
@@ -515,7 +516,10 @@ static clattn_status choose_tiles(clattn_plan *plan, const clattn__path *path, s
         const int is_optional = i == CLATTN__DECODE_FEW;
         if (!clattn__plan_wants(&plan->desc, i) || (is_optional && path->recipe[i].tile == NULL))
             continue;
-        const clattn_status status = choose_tile(plan, path, i, notes);
+        clattn_status status = choose_tile(plan, path, &path->recipe[i], i, notes);
+        if (is_optional && status == CLATTN_COMPILE_FAILED && !notes->is_final &&
+            path->few_otherwise.tile != NULL)
+            status = choose_tile(plan, path, &path->few_otherwise, i, notes);
         if (status != CLATTN_SUCCESS && !(is_optional && status == CLATTN_COMPILE_FAILED && !notes->is_final))
             return status;
     }

@@ -46,7 +46,16 @@ static uint64_t bytes_of(const clattn_plan *plan, uint64_t parts)
     return parts > UINT64_MAX / size ? UINT64_MAX : parts * size;
 }
 
-/* Groups run in waves, and the last one should be full too: the fewest splits with which nine tenths of the
+/* Kernels that combine themselves count the splits of a tile that have ended: at a multiple of 8. */
+static uint64_t counter_bytes(const clattn__program *program, int64_t tiles)
+{
+    const int counts = program->recipe->is_decode && program->recipe->kernel[CLATTN__KERNEL_COMBINE] == NULL;
+    return counts ? ((uint64_t)tiles + 1) * sizeof(uint64_t) : 0;
+}
+
+static uint64_t sum_of(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
+
+/* Groups run in waves, and the last one should be full too: the fewest splits with which 19 of 20
  * places in the waves are taken, or those that take most, in at most two waves. (H200: 768 of 792 places in
  * one wave 76% of the copy rate, 1152 60%, 1024 of 1584 in two 61%.) */
 static int64_t chosen_splits(const clattn__program *program, int64_t places, int64_t groups, int64_t kv_len)
@@ -63,7 +72,7 @@ static int64_t chosen_splits(const clattn__program *program, int64_t places, int
             best_share = share;
             best = splits;
         }
-        if (share >= 0.9)
+        if (share >= 0.95)
             break;
     }
     return best;
@@ -98,8 +107,9 @@ clattn__splits clattn__splits_of(const clattn_plan *plan, int64_t batch, int64_t
     splits.count = (int32_t)count_splits(plan, program, groups, kv_len);
     splits.split_keys = is_invariant(plan) ? (int32_t)fixed_keys(program) : 0;
     if (splits.count > 1)
-        splits.bytes = bytes_of(plan, (uint64_t)splits.part_rows * (uint64_t)plan->desc.heads_q *
-                                          (uint64_t)splits.count);
+        splits.bytes = sum_of(bytes_of(plan, (uint64_t)splits.part_rows * (uint64_t)plan->desc.heads_q *
+                                                 (uint64_t)splits.count),
+                              counter_bytes(program, groups));
     return splits;
 }
 
@@ -123,8 +133,13 @@ uint64_t clattn__splits_bound(const clattn_plan *plan, int64_t batch, int64_t q_
         (uint64_t)(is_packed(plan) ? total_q : batch * q_len) * (uint64_t)plan->desc.heads_q;
     uint64_t most = 0;
     for (int i = CLATTN__DECODE; i < CLATTN__PROGRAMS; i++) {
-        const uint64_t bytes =
-            plan->program[i] != NULL && kv_len > 0 ? bound_of(plan, plan->program[i], rows, kv_len) : 0;
+        const clattn__program *program = plan->program[i];
+        if (program == NULL || kv_len == 0)
+            continue;
+        const int64_t tiles = clattn__query_tiles(plan, program, batch, q_len, total_q) *
+                              plan->desc.heads_kv * (is_packed(plan) ? 1 : batch);
+        const uint64_t parts = bound_of(plan, program, rows, kv_len);
+        const uint64_t bytes = parts == 0 ? 0 : sum_of(parts, counter_bytes(program, tiles));
         if (bytes > most)
             most = bytes;
     }

@@ -46,6 +46,8 @@ int clattn__tile_portable_decode(clattn__tile *out, const clattn__device *device
                                  const clattn__kernel_shape *shape, int index);
 int clattn__tile_portable_decode_few(clattn__tile *out, const clattn__device *device,
                                      const clattn__kernel_shape *shape, int index);
+int clattn__tile_nvidia_decode(clattn__tile *out, const clattn__device *device,
+                               const clattn__kernel_shape *shape, int index);
 int clattn__tile_cpu_decode(clattn__tile *out, const clattn__device *device,
                             const clattn__kernel_shape *shape, int index);
 /* Of operations that have no tiles: work-groups of CLATTN__FLAT_WORK_ITEMS. */

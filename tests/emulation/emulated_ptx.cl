@@ -8,6 +8,7 @@ ushort half_of_float(float x);
 
 float OVERLOAD fma(float x, float y, float z) { return __builtin_fmaf(x, y, z); }
 float OVERLOAD log(float x) { return __builtin_logf(x); }
+float OVERLOAD log2(float x) { return __builtin_log2f(x); }
 float OVERLOAD tanh(float x) { return __builtin_tanhf(x); }
 float OVERLOAD fabs(float x) { return __builtin_fabsf(x); }
 float OVERLOAD fmax(float x, float y) { return __builtin_fmaxf(x, y); }
@@ -85,6 +86,17 @@ inlined void store_local(uint address, uint4 x)
     const uint words[4] = {x.x, x.y, x.z, x.w};
     store_local_words(address, words);
 }
+void load_16(uint *r, const __global void *from);
+inlined uint low_halves(uint first, uint second) { return (first & 0xffffu) | second << 16; }
+inlined uint high_halves(uint first, uint second) { return first >> 16 | (second & 0xffff0000u); }
+inlined int forgotten(int x) { return x; }
+inlined void fence_device(void) {}
+inlined ulong compare_exchange(volatile __global ulong *p, ulong expected, ulong value)
+{
+    const ulong old = *p;
+    *p = old == expected ? value : old;
+    return old;
+}
 void copy_16(uint to, const __global void *from, int zero);
 void close_copies(void);
 void wait_for_copies(int open);
@@ -95,6 +107,8 @@ void arrive_at(uint name, uint items);
 #define ARRIVE_AT(name, items) arrive_at(name, items)
 inlined int local_id_again(void) { return (int)get_local_id(0); }
 uint bits_across(uint x, uint mask);
+uint bits_from(uint x, uint lane);
+inlined float from_lane(float x, uint lane) { return as_float(bits_from(as_uint(x), lane)); }
 inlined float across(float x, uint mask) { return as_float(bits_across(as_uint(x), mask)); }
 int any_in_warp(int condition);
 float exp2_of(float x);

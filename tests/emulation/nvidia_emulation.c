@@ -172,7 +172,8 @@ static cl_program CL_API_CALL create_program_with_binary(cl_context context, cl_
 }
 
 /* Of each kernel a function that takes its arguments from memory. */
-static const char *const kernel_names[] = {"forward_any", "forward_aligned", "classify_tiles",
+static const char *const kernel_names[] = {"forward_any",    "forward_aligned", "decode_any",
+                                           "decode_aligned", "classify_tiles",  "combine",
                                            "check_sequences"};
 
 static void write_kernel(FILE *file, const char *source, const char *name)
@@ -226,8 +227,24 @@ static void offer_functions(void)
         dlopen(info.dli_fname, RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD);
 }
 
+/* The options that clang knows: those for NVIDIA's compiler alone are left out. */
+static void copy_options(char *to, size_t capacity, const char *options)
+{
+    size_t used = 0;
+    *to = 0;
+    while (*options) {
+        const size_t gap = strspn(options, " "), length = gap + strcspn(options + gap, " ");
+        if (strncmp(options + gap, "-cl-nv-", 7) != 0 && used + length < capacity) {
+            memcpy(to + used, options, length);
+            to[used += length] = 0;
+        }
+        options += length;
+    }
+}
+
 static void *compile(const char *source, const char *options)
 {
+    char known[2048];
     char folder[512] = "/tmp/clattn-emulation-XXXXXX", base[600], text[700], library[700], command[4096];
     const char *clang = getenv("CLATTN_EMULATION_CLANG"), *cache = getenv("CLATTN_EMULATION_CACHE");
     if (cache)
@@ -239,11 +256,12 @@ static void *compile(const char *source, const char *options)
     snprintf(base, sizeof base, "%s/%016llx", folder, (unsigned long long)key);
     snprintf(text, sizeof text, "%s.cl", base);
     snprintf(library, sizeof library, "%s.so", base);
+    copy_options(known, sizeof known, options);
     snprintf(
         command, sizeof command,
         "%s -x cl %s -w -Xclang -finclude-default-header -target x86_64-pc-linux-gnu -mavx2 -mf16c -mfma "
         "-ffp-contract=off -fno-math-errno -O1 -fPIC -shared %s -o %s.part -lm && mv %s.part %s",
-        clang ? clang : "clang", options, text, base, base, library);
+        clang ? clang : "clang", known, text, base, base, library);
     if (access(library, R_OK) != 0 && (!write_source(text, source) || system(command) != 0))
         return NULL;
     void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);

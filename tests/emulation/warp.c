@@ -22,6 +22,7 @@ typedef enum operation {
     MULTIPLY_F16,
     MULTIPLY_BF16,
     ACROSS,
+    FROM,
     ANY,
     WAIT_AT,
     ARRIVE_AT,
@@ -118,6 +119,13 @@ static void *local_at(uint32_t address) { return (void *)(local_base | address);
 
 void load_local(uint32_t *r, uint32_t address) { memcpy(r, local_at(address), 16); }
 void store_local_words(uint32_t address, const uint32_t *x) { memcpy(local_at(address), x, 16); }
+
+void load_16(uint32_t *r, const void *from)
+{
+    if ((uintptr_t)from % 16 != 0)
+        fail("16 bytes from an address that is no multiple of 16");
+    memcpy(r, from, 16);
+}
 
 void copy_16(uint32_t to, const void *from, int zero)
 {
@@ -227,6 +235,16 @@ uint32_t bits_across(uint32_t x, uint32_t mask)
     current->number[0] = x;
     current->number[1] = mask;
     pause_at(ACROSS);
+    return result;
+}
+
+uint32_t bits_from(uint32_t x, uint32_t lane)
+{
+    uint32_t result = x;
+    current->words = &result;
+    current->number[0] = x;
+    current->number[1] = lane;
+    pause_at(FROM);
     return result;
 }
 
@@ -375,6 +393,10 @@ static void execute(lane *warp)
     case ACROSS:
         for (int i = 0; i < LANES; i++)
             *warp[i].words = warp[(uint32_t)i ^ warp[i].number[1]].number[0];
+        break;
+    case FROM:
+        for (int i = 0; i < LANES; i++)
+            *warp[i].words = warp[warp[i].number[1] % LANES].number[0];
         break;
     case ANY:
         for (int i = 0; i < LANES; i++)

@@ -215,12 +215,16 @@ def fit_shared_arrays(ptx):
 
 
 def compile_nvidia(tools, target, source, options, work):
+    # With it, the driver's compiler too spills rather than take more; kernels that require the size of their
+    # work-groups it lets off.
+    cap = [option.replace("-cl-nv-maxrregcount", "-maxrregcount") for option in options if "maxrregcount" in option]
+    options = [option for option in options if not option.startswith("-cl-nv-")]
     compile_checked(tools["clang"], [
         *clang_arguments(tools, options, "nvptx64--nvidiacl.bc"), "-target", "nvptx64-nvidia-cuda", "-Xclang",
         "-target-cpu", "-Xclang", target, "-Xclang", "-target-feature", "-Xclang", "+ptx80", "-include",
         os.path.join(HERE, "nvptx_shim.h"), "-S", source, "-o", "k.ptx"], work)
     local = fit_shared_arrays(os.path.join(work, "k.ptx"))
-    log = compile_checked(tools["ptxas"], ["-v", "-arch=" + target, "k.ptx", "-o", "k.cubin"], work)
+    log = compile_checked(tools["ptxas"], ["-v", "-arch=" + target, *cap, "k.ptx", "-o", "k.cubin"], work)
     uses = []
     for line in log.splitlines():
         entry = re.search(r"Compiling entry function '(\w+)'", line)
@@ -242,7 +246,7 @@ def compile_nvidia(tools, target, source, options, work):
 FAMILIES = {  # name: (function, tools that it runs, vendor options that its compiler knows, CL_DEVICE_VENDOR)
     "amd": (compile_amd, ("clang", "libclc"), (), "Advanced Micro Devices, Inc."),
     "intel": (compile_intel, ("ocloc",), ("-cl-intel-",), "Intel(R) Corporation"),
-    "nvidia": (compile_nvidia, ("clang", "libclc", "ptxas"), (), "NVIDIA Corporation"),
+    "nvidia": (compile_nvidia, ("clang", "libclc", "ptxas"), ("-cl-nv-",), "NVIDIA Corporation"),
 }
 VENDOR_OPTIONS = ("-cl-amd-", "-cl-intel-", "-cl-nv-")
 

@@ -245,7 +245,9 @@ static void test_what_nvidia_mma_takes(void **state)
          "nvidia_mma does not apply|of one type"},
         {CLATTN_DTYPE_F16, CLATTN_DTYPE_Q8_0, 64, 64, CLATTN_PHASE_PREFILL, 0,
          "nvidia_mma does not apply|of one type"},
-        {CLATTN_DTYPE_F16, 0, 64, 64, CLATTN_PHASE_DECODE, 0, "nvidia_mma does not apply|no decode kernels"},
+        {CLATTN_DTYPE_F16, 0, 64, 64, CLATTN_PHASE_DECODE, 0, NULL},
+        {CLATTN_DTYPE_BF16, 0, 256, 256, CLATTN_PHASE_BOTH, 0, NULL},
+        {CLATTN_DTYPE_F32, 0, 64, 64, CLATTN_PHASE_DECODE, 0, NULL},
         {CLATTN_DTYPE_F16, 0, 64, 64, CLATTN_PHASE_PREFILL, CLATTN_FEATURE_V_IN_K,
          "nvidia_mma does not apply|v in k"},
     };
