@@ -58,12 +58,6 @@ static int is_sm_80(const clattn__device *device, const char **why)
     return device->compute_capability >= 80;
 }
 
-static int is_sm_90(const clattn__device *device, const char **why)
-{
-    *why = "the device is not NVIDIA's of compute capability 9.0";
-    return device->compute_capability == 90;
-}
-
 static int is_any(const clattn__device *device, const char **why)
 {
     (void)device;
@@ -85,13 +79,6 @@ static int takes_mma(const clattn_plan_desc *desc, const char **why)
         *why = "it does not take v in k";
     else
         return 1;
-    return 0;
-}
-
-static int takes_nothing(const clattn_plan_desc *desc, const char **why)
-{
-    (void)desc;
-    *why = "this version has no kernels for it";
     return 0;
 }
 
@@ -138,12 +125,6 @@ static const clattn__path table[] = {
       FORWARD(clattn__tile_cpu_decode, 1, "decode", NULL, "combine", PIECE(cpu_vectors), PIECE(cpu_decode),
               PIECE(parts), PIECE(combine)),
       NO_PROGRAM},
-     NO_PROGRAM},
-    {CLATTN_PATH_NVIDIA_WGMMA,
-     "nvidia_wgmma",
-     is_sm_90,
-     takes_nothing,
-     {NO_PROGRAM, NO_PROGRAM, NO_PROGRAM},
      NO_PROGRAM},
     {CLATTN_PATH_NVIDIA_MMA,
      "nvidia_mma",

@@ -232,7 +232,7 @@ static clattn_status read_desc(clattn_plan_desc *out, const clattn_plan_desc *gi
                     (unsigned)out->features, (unsigned)unknown, operations[out->operation].name);
     FORWARD_IF_ERROR(check_range(log, where, "position_mode", out->position_mode,
                                  CLATTN_POSITION_BOTTOM_RIGHT, CLATTN_POSITION_EXPLICIT));
-    FORWARD_IF_ERROR(check_range(log, where, "path", out->path, CLATTN_PATH_AUTO, CLATTN_PATH_NVIDIA_WGMMA));
+    FORWARD_IF_ERROR(check_range(log, where, "path", out->path, CLATTN_PATH_AUTO, CLATTN_PATH_NVIDIA_MMA));
     FORWARD_IF_ERROR(check_storage(log, where, out));
     FORWARD_IF_ERROR(check_operation(log, where, out));
     return check_parts(log, where, out);
