@@ -8,7 +8,7 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-GROUPS = "forward,mma,features,layout,window,varlen,decode,f32,sparse,memory"
+GROUPS = "forward,mma,features,varlen,decode,memory"
 # The cpu path alone: on a CPU driver the other one takes long to compile.
 SMALL = ["--device", "", "--no-torch", "--path", "cpu", "--tokens", "256", "--lengths", "128,256", "--length", "128",
          "--decode-shapes", "1x128", "--rounds", "1", "--measure", "0.005"]
