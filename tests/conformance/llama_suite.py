@@ -30,8 +30,8 @@ LIMIT = 5e-4
 # and V that lose much; an error of one per cent in the scores is far below it.
 LIMIT_F32 = 1e-10
 F32_PATHS = ("cpu", "portable")
-SAMPLE, SAMPLE_PROGRAMS = 240, 20
-SAMPLE_CACHES, SAMPLE_CACHES_PROGRAMS = 48, 12
+SAMPLE, SAMPLE_PROGRAMS = 120, 10
+SAMPLE_CACHES, SAMPLE_CACHES_PROGRAMS = 24, 6
 PAGE = 16
 
 # These run on the portable path, which takes long to compile on a CPU.
