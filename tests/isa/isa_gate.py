@@ -320,6 +320,13 @@ class Case:
         self.program = program
 
 
+def local_sizes(target, path):
+    """What NVIDIA's driver says is 48 KiB; its own paths know what the generation has beyond that."""
+    sizes = TARGETS[target][1]
+    is_own = path.startswith("nvidia")
+    return sizes if is_own or TARGETS[target][0] != "nvidia" else [size for size in sizes if size <= 49152]
+
+
 def cases_of_library(clattn, layer, targets, local_memory, paths, head_dims, dtypes, scores, serving):
     programs = {}
 
@@ -339,9 +346,10 @@ def cases_of_library(clattn, layer, targets, local_memory, paths, head_dims, dty
 
     cases = [Case(target, local_bytes, program(target, path, head_dim, dtype, score, SCORES[score], local_bytes))
              for target in targets for path in paths for score in scores for head_dim in head_dims
-             for dtype in dtypes for local_bytes in TARGETS[target][1] if local_memory in (0, local_bytes)]
-    return cases + [Case(target, TARGETS[target][1][0],
-                         program(target, path, 128, "f16", kind, SERVING[kind], TARGETS[target][1][0]))
+             for dtype in dtypes for local_bytes in local_sizes(target, path)
+             if local_memory in (0, local_bytes)]
+    return cases + [Case(target, local_sizes(target, path)[0],
+                         program(target, path, 128, "f16", kind, SERVING[kind], local_sizes(target, path)[0]))
                     for target in targets for path in paths for kind in serving]
 
 
