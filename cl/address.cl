@@ -57,9 +57,10 @@ typedef struct attention_buffers {
 // The parameters of a kernel as one struct.
 #define GATHERED_BUFFERS                                                                                 \
     {                                                                                                    \
-        q, (const __global k_t *)LED(K_TYPE, k, args.k_lead), (const __global v_t *)LED(V_TYPE, v, args.v_lead), o,  lse, bias, mask, bias_head_scale, alibi_slopes, sinks, q_lens, kv_lens, q_offsets,   \
-            tiles_count, tiles_index, user, k_scale, v_scale, cu_seqlens_q, cu_seqlens_k, block_table,   \
-            status_words, workspace                                                                      \
+        q, (const __global k_t *)LED(K_TYPE, k, args.k_lead),                                            \
+            (const __global v_t *)LED(V_TYPE, v, args.v_lead), o, lse, bias, mask, bias_head_scale,      \
+            alibi_slopes, sinks, q_lens, kv_lens, q_offsets, tiles_count, tiles_index, user, k_scale,    \
+            v_scale, cu_seqlens_q, cu_seqlens_k, block_table, status_words, workspace                    \
     }
 
 static inline int has(const attention_args *a, int feature) { return (a->features & feature) != 0; }

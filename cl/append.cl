@@ -37,8 +37,10 @@ typedef struct append_buffers {
 
 #define GATHERED_APPEND_BUFFERS                                                                          \
     {                                                                                                    \
-        k_new, v_new, (__global k_t *)LED(K_TYPE, k, args.k_lead), (__global v_t *)LED(V_TYPE, v, args.v_lead), k_scale, v_scale, q, q_out, kv_lens, kv_lens_out, q_lens, cu_seqlens_q,      \
-            block_table, slot_mapping, positions, rope_cos, rope_sin, status_words                       \
+        k_new, v_new, (__global k_t *)LED(K_TYPE, k, args.k_lead),                                       \
+            (__global v_t *)LED(V_TYPE, v, args.v_lead), k_scale, v_scale, q, q_out,            \
+            kv_lens, kv_lens_out, q_lens, cu_seqlens_q, block_table, slot_mapping, positions, rope_cos,  \
+            rope_sin, status_words                                                                       \
     }
 
 #define WORD_BAD_PAGE 0 // of clattn_status_words

@@ -5,6 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+bool opencl_check(cl_int status, const char *function)
+{
+    if (status != CL_SUCCESS)
+        GGML_LOG_ERROR("clattn: %s: %s\n", function, clattn_status_string(status));
+    return status == CL_SUCCESS;
+}
+
 bool is_asked_for(const char *variable)
 {
     const char *value = getenv(variable);

@@ -10,13 +10,6 @@
 
 static device *device_of_type(ggml_backend_buffer_type_t type) { return type->device->context; }
 
-static bool check(cl_int status, const char *function)
-{
-    if (status != CL_SUCCESS)
-        GGML_LOG_ERROR("clattn: %s: %s\n", function, clattn_status_string(status));
-    return status == CL_SUCCESS;
-}
-
 /* ---- Shared virtual memory: ggml's own functions for host memory do, but for its end ---- */
 
 static void shared_free(ggml_backend_buffer_t buffer)
@@ -51,7 +44,7 @@ cl_mem memory_buffer(ggml_backend_buffer_t buffer)
 
 size_t memory_offset(const struct ggml_tensor *tensor) { return (size_t)((char *)tensor->data - BASE); }
 
-static ggml_backend_buffer_t buffer_of(const struct ggml_tensor *tensor)
+ggml_backend_buffer_t buffer_of(const struct ggml_tensor *tensor)
 {
     return tensor->view_src ? tensor->view_src->buffer : tensor->buffer;
 }
@@ -81,10 +74,10 @@ static void *device_base(ggml_backend_buffer_t buffer)
 static void fill(ggml_backend_buffer_t buffer, uint8_t value, size_t offset, size_t size)
 {
     const device *dev = device_of_type(buffer->buft);
-    if (size > 0 &&
-        check(clEnqueueFillBuffer(dev->transfers, buffer->context, &value, 1, offset, size, 0, NULL, NULL),
-              "clEnqueueFillBuffer"))
-        check(clFinish(dev->transfers), "clFinish");
+    if (size > 0 && opencl_check(clEnqueueFillBuffer(dev->transfers, buffer->context, &value, 1, offset, size,
+                                                     0, NULL, NULL),
+                                 "clEnqueueFillBuffer"))
+        opencl_check(clFinish(dev->transfers), "clFinish");
 }
 
 static void device_clear(ggml_backend_buffer_t buffer, uint8_t value)
@@ -102,18 +95,18 @@ static void device_set(ggml_backend_buffer_t buffer, struct ggml_tensor *tensor,
                        size_t offset, size_t size)
 {
     const device *dev = device_of_type(buffer->buft);
-    check(clEnqueueWriteBuffer(dev->transfers, buffer->context, CL_TRUE, memory_offset(tensor) + offset, size,
-                               data, 0, NULL, NULL),
-          "clEnqueueWriteBuffer");
+    opencl_check(clEnqueueWriteBuffer(dev->transfers, buffer->context, CL_TRUE,
+                                      memory_offset(tensor) + offset, size, data, 0, NULL, NULL),
+                 "clEnqueueWriteBuffer");
 }
 
 static void device_get(ggml_backend_buffer_t buffer, const struct ggml_tensor *tensor, void *data,
                        size_t offset, size_t size)
 {
     const device *dev = device_of_type(buffer->buft);
-    check(clEnqueueReadBuffer(dev->transfers, buffer->context, CL_TRUE, memory_offset(tensor) + offset, size,
-                              data, 0, NULL, NULL),
-          "clEnqueueReadBuffer");
+    opencl_check(clEnqueueReadBuffer(dev->transfers, buffer->context, CL_TRUE, memory_offset(tensor) + offset,
+                                     size, data, 0, NULL, NULL),
+                 "clEnqueueReadBuffer");
 }
 
 /* Within the device; ggml goes through the host where this returns false. */
@@ -123,10 +116,11 @@ static bool device_copy(ggml_backend_buffer_t buffer, const struct ggml_tensor *
     const ggml_backend_buffer_t source = buffer_of(from);
     if (source->buft != buffer->buft)
         return false;
-    return check(clEnqueueCopyBuffer(dev->transfers, source->context, buffer->context, memory_offset(from),
-                                     memory_offset(to), ggml_nbytes(from), 0, NULL, NULL),
-                 "clEnqueueCopyBuffer") &&
-           check(clFinish(dev->transfers), "clFinish");
+    return opencl_check(clEnqueueCopyBuffer(dev->transfers, source->context, buffer->context,
+                                            memory_offset(from), memory_offset(to), ggml_nbytes(from), 0,
+                                            NULL, NULL),
+                        "clEnqueueCopyBuffer") &&
+           opencl_check(clFinish(dev->transfers), "clFinish");
 }
 
 static const struct ggml_backend_buffer_i device_buffer = {
@@ -170,8 +164,8 @@ static void pinned_free(ggml_backend_buffer_t buffer)
 {
     const device *dev = device_of_type(buffer->buft);
     pinned_memory *memory = buffer->context;
-    check(clEnqueueUnmapMemObject(dev->transfers, memory->buffer, memory->mapped, 0, NULL, NULL),
-          "clEnqueueUnmapMemObject");
+    opencl_check(clEnqueueUnmapMemObject(dev->transfers, memory->buffer, memory->mapped, 0, NULL, NULL),
+                 "clEnqueueUnmapMemObject");
     clReleaseMemObject(memory->buffer);
     free(memory);
 }

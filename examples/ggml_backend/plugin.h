@@ -62,6 +62,9 @@ bool device_open(device *out, int number, cl_device_id id, const clattn_cache_ho
 
 void memory_init(device *dev);
 
+/* The buffer that a tensor, or what it is a view of, lies in. */
+ggml_backend_buffer_t buffer_of(const struct ggml_tensor *tensor);
+
 /* Where a tensor of one of this device's buffers lies. */
 clattn_tensor memory_of(const struct ggml_tensor *tensor);
 
@@ -103,6 +106,9 @@ ggml_backend_t stream_create(device *dev);
 clattn_status attention_run(stream *s, const struct ggml_tensor *op);
 clattn_status set_rows_run(stream *s, const struct ggml_tensor *op);
 clattn_status copy_run(stream *s, const struct ggml_tensor *op);
+
+/* Whether an OpenCL call succeeded; logged if not. */
+bool opencl_check(cl_int status, const char *function);
 
 /* Whether an environment variable is set to something other than 0. */
 bool is_asked_for(const char *variable);

@@ -3,13 +3,6 @@
 
 #include <stdlib.h>
 
-static bool check(cl_int status, const char *function)
-{
-    if (status != CL_SUCCESS)
-        GGML_LOG_ERROR("clattn: %s: %s\n", function, clattn_status_string(status));
-    return status == CL_SUCCESS;
-}
-
 static const char *get_name(ggml_backend_t backend) { return ((stream *)backend->context)->dev->name; }
 
 /* Calls are this stream's, programs the device's. */
@@ -45,7 +38,7 @@ static void stream_free(ggml_backend_t backend)
 static void synchronize(ggml_backend_t backend)
 {
     const stream *s = backend->context;
-    check(clFinish(s->queue), "clFinish");
+    opencl_check(clFinish(s->queue), "clFinish");
 }
 
 /* ---- Transfers in the order of the stream, for device memory ---- */
@@ -54,18 +47,18 @@ static void set_async(ggml_backend_t backend, struct ggml_tensor *tensor, const 
                       size_t size)
 {
     const stream *s = backend->context;
-    check(clEnqueueWriteBuffer(s->queue, memory_of(tensor).handle, CL_FALSE, memory_offset(tensor) + offset,
-                               size, data, 0, NULL, NULL),
-          "clEnqueueWriteBuffer");
+    opencl_check(clEnqueueWriteBuffer(s->queue, memory_of(tensor).handle, CL_FALSE,
+                                      memory_offset(tensor) + offset, size, data, 0, NULL, NULL),
+                 "clEnqueueWriteBuffer");
 }
 
 static void get_async(ggml_backend_t backend, const struct ggml_tensor *tensor, void *data, size_t offset,
                       size_t size)
 {
     const stream *s = backend->context;
-    check(clEnqueueReadBuffer(s->queue, memory_of(tensor).handle, CL_FALSE, memory_offset(tensor) + offset,
-                              size, data, 0, NULL, NULL),
-          "clEnqueueReadBuffer");
+    opencl_check(clEnqueueReadBuffer(s->queue, memory_of(tensor).handle, CL_FALSE,
+                                     memory_offset(tensor) + offset, size, data, 0, NULL, NULL),
+                 "clEnqueueReadBuffer");
 }
 
 /* From host memory: started here, waited for when the graph that uses it has been enqueued. ggml leaves the
@@ -74,15 +67,14 @@ static bool copy_async(ggml_backend_t from_backend, ggml_backend_t backend, cons
                        struct ggml_tensor *to)
 {
     stream *s = backend->context;
-    const ggml_backend_buffer_t source = from->view_src ? from->view_src->buffer : from->buffer;
-    if (!ggml_backend_buffer_is_host(source) ||
-        !memory_buffer(to->view_src ? to->view_src->buffer : to->buffer))
+    const ggml_backend_buffer_t source = buffer_of(from);
+    if (!ggml_backend_buffer_is_host(source) || !memory_buffer(buffer_of(to)))
         return false;
     ggml_backend_synchronize(from_backend);
     cl_event uploaded;
-    if (!check(clEnqueueWriteBuffer(s->queue, memory_of(to).handle, CL_FALSE, memory_offset(to),
-                                    ggml_nbytes(from), from->data, 0, NULL, &uploaded),
-               "clEnqueueWriteBuffer"))
+    if (!opencl_check(clEnqueueWriteBuffer(s->queue, memory_of(to).handle, CL_FALSE, memory_offset(to),
+                                           ggml_nbytes(from), from->data, 0, NULL, &uploaded),
+                      "clEnqueueWriteBuffer"))
         return false;
     if (s->uploaded)
         clReleaseEvent(s->uploaded);
@@ -137,11 +129,11 @@ static enum ggml_status graph_compute(ggml_backend_t backend, struct ggml_cgraph
     }
     /* The host reads shared memory without asking. */
     if (s->dev->shares_memory)
-        is_right &= check(clFinish(s->queue), "clFinish");
+        is_right &= opencl_check(clFinish(s->queue), "clFinish");
     else
-        is_right &= check(clFlush(s->queue), "clFlush");
+        is_right &= opencl_check(clFlush(s->queue), "clFlush");
     if (s->uploaded) {
-        is_right &= check(clWaitForEvents(1, &s->uploaded), "clWaitForEvents");
+        is_right &= opencl_check(clWaitForEvents(1, &s->uploaded), "clWaitForEvents");
         clReleaseEvent(s->uploaded);
         s->uploaded = NULL;
     }

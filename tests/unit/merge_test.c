@@ -22,7 +22,7 @@ static strided part_of(const strided *all, int part, int batch)
 {
     strided one = *all;
     one.size[0] = batch;
-    one.offset += part * batch * all->stride[0];
+    one.offset += (size_t)(part * batch * all->stride[0]) * dtype_size(all->dtype);
     return one;
 }
 

@@ -32,6 +32,7 @@ strided strided_new(int32_t dtype, int64_t batch, int64_t heads, int64_t tokens,
 {
     strided tensor = {dtype, {batch, heads, tokens, elements}, {0}, 0, 0, NULL, NULL};
     const int64_t row = elements / dtype_elements(dtype);
+    const size_t size = dtype_size(dtype);
     if (layout == DENSE) {
         tensor.stride[2] = row;
         tensor.stride[1] = tokens * row;
@@ -40,9 +41,9 @@ strided strided_new(int32_t dtype, int64_t batch, int64_t heads, int64_t tokens,
         tensor.stride[1] = row + 1;
         tensor.stride[2] = heads * tensor.stride[1] + 3;
         tensor.stride[0] = tokens * tensor.stride[2] + 5;
-        tensor.offset = 3;
+        tensor.offset = 3 * size + (size & (~size + 1));
     }
-    tensor.bytes = (size_t)(tensor.offset + batch * tensor.stride[0] + 7) * dtype_size(dtype);
+    tensor.bytes = tensor.offset + (size_t)(batch * tensor.stride[0] + 7) * size;
     tensor.host = malloc(tensor.bytes);
     memset(tensor.host, GUARD, tensor.bytes);
     return tensor;
@@ -59,9 +60,9 @@ void strided_release(strided *tensor)
 
 unsigned char *strided_row(const strided *tensor, int64_t batch, int64_t head, int64_t token)
 {
-    return tensor->host + (size_t)(tensor->offset + batch * tensor->stride[0] + head * tensor->stride[1] +
-                                   token * tensor->stride[2]) *
-                              dtype_size(tensor->dtype);
+    return tensor->host + tensor->offset +
+           (size_t)(batch * tensor->stride[0] + head * tensor->stride[1] + token * tensor->stride[2]) *
+               dtype_size(tensor->dtype);
 }
 
 size_t strided_row_bytes(const strided *tensor)
@@ -109,7 +110,7 @@ clattn_tensor strided_argument(const strided *tensor)
 {
     clattn_tensor argument = CLATTN_TENSOR_INIT;
     argument.handle = tensor->device;
-    argument.byte_offset = (uint64_t)tensor->offset * dtype_size(tensor->dtype);
+    argument.byte_offset = tensor->offset;
     memcpy(argument.stride, tensor->stride, sizeof tensor->stride);
     return argument;
 }

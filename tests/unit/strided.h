@@ -20,7 +20,7 @@ typedef struct strided {
     int32_t dtype;
     int64_t size[4];   /* batch, head, token, elements */
     int64_t stride[3]; /* units, as tensors of a call */
-    int64_t offset;    /* units */
+    size_t offset;     /* bytes: as aligned as a unit; blocks do not lie at multiples of their size */
     size_t bytes;
     unsigned char *host; /* owned */
     cl_mem device;       /* owned; NULL until strided_send */
