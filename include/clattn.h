@@ -115,7 +115,8 @@ typedef void (*clattn_log_fn)(void *user, int32_t level, const char *message);
 /* Where compiled programs are kept between processes. `key` is a short file-name-safe text that covers
  * source, options, device, driver and library version. The library frames what it stores and checks
  * the frame when it loads: hooks may return anything, a damaged or foreign entry is rebuilt.
- * Both hooks may be called from several threads at once. */
+ * Both hooks may be called from several threads at once. PoCL (seen with 3.1) keeps what it compiled itself,
+ * and compiles every kernel once more when asked for a program's binary: leave the hooks NULL there. */
 typedef struct clattn_cache_hooks {
     void *user;
     /* Copies at most `capacity` bytes of the entry to `data` (may be NULL with capacity 0); returns the

@@ -1,9 +1,10 @@
 /* registry.c: what ggml loads.
  *
  * Environment: CLATTN_GGML_DEVICE, a part of the names of the platforms and devices to take (default: all);
- * CLATTN_GGML_CACHE, the folder where compiled programs are kept (default: clattn in the user's cache folder;
- * empty: none); CLATTN_GGML_MEMORY=device, no shared memory; CLATTN_GGML_EXPLAIN=1, why an operation is not
- * taken, on stderr; CLATTN_GGML_STATS=1, calls, host time and builds, when a stream ends. */
+ * CLATTN_GGML_CACHE, the folder where compiled programs are kept (default: clattn in the user's cache folder,
+ * on PoCL, which has a cache of its own, none; empty: none); CLATTN_GGML_MEMORY=device, no shared memory;
+ * CLATTN_GGML_EXPLAIN=1, why an operation is not taken, on stderr; CLATTN_GGML_STATS=1, calls, host time and
+ * builds, when a stream ends. */
 #include "plugin.h"
 
 #include <stdio.h>
@@ -50,10 +51,21 @@ static bool is_wanted(cl_platform_id platform, cl_device_id id)
     return strstr(names[0], part) || strstr(names[1], part);
 }
 
+/* See clattn_cache_hooks. */
+static bool caches_itself(cl_platform_id platform)
+{
+    char name[256] = "";
+    clGetPlatformInfo(platform, CL_PLATFORM_NAME, sizeof name, name, NULL);
+    return strcmp(name, "Portable Computing Language") == 0 && !getenv("CLATTN_GGML_CACHE");
+}
+
 static void open_devices(cl_platform_id platform, cl_device_type type, const clattn_cache_hooks *cache)
 {
+    static const clattn_cache_hooks none;
     cl_device_id ids[MOST_DEVICES];
     cl_uint count = 0;
+    if (caches_itself(platform))
+        cache = &none;
     if (clGetDeviceIDs(platform, type, MOST_DEVICES, ids, &count) != CL_SUCCESS)
         return;
     for (cl_uint i = 0; i < count && i < MOST_DEVICES && device_count < MOST_DEVICES; i++)

@@ -150,15 +150,17 @@ static void read_limits(cli_device *d)
     clGetDeviceInfo(id, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT, sizeof d->vector_width, &d->vector_width, NULL);
 }
 
-/* A cache that cannot be opened is no error of the command: programs are compiled instead. */
+/* A cache that cannot be opened is no error of the command: programs are compiled instead. PoCL has one of
+ * its own (see clattn_cache_hooks): there it takes an explicit --cache-dir. */
 static void open_cache(cli_device *d, const common_options *options)
 {
+    const int caches_itself = strcmp(d->entry.platform_name, "Portable Computing Language") == 0;
     char path[4096];
     if (options->no_cache)
         return;
     if (options->cache_dir)
         cli_format(path, sizeof path, "%s", options->cache_dir);
-    else if (platform_cache_directory(path, sizeof path) != 0)
+    else if (caches_itself || platform_cache_directory(path, sizeof path) != 0)
         return;
     if (clattn_directory_cache_open(&d->cache, path) != CLATTN_SUCCESS) {
         memset(&d->cache, 0, sizeof d->cache);

@@ -16,7 +16,7 @@ for attempt in "cold", "warm":
     print(f"{attempt}: {seconds:.1f} s, {report.get('cases')} cases")
     if result.returncode != 0 or report.get("failed") != 0 or not report.get("cases"):
         fail(f"{attempt}: status {result.returncode}: {report.get('failures')} {result.stderr[-500:]}")
-    if {group["scores"] for group in report.get("groups", [])} != {"lean", "full", "mods", "pages"}:
+    if {group["scores"] for group in report.get("groups", [])} != {"lean", "full", "mods", "sequences", "pages"}:
         fail(f"{attempt}: {report.get('groups')}")
     if {group["phase"] for group in report.get("groups", [])} != {"prefill", "decode"}:
         fail(f"{attempt}: {report.get('groups')}")

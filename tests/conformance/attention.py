@@ -32,10 +32,9 @@ def root_of(array):
 
 
 class Attention:
-    """The library on one device. Plans are kept, so a program is compiled once; between processes the directory
-    `cache` keeps it."""
+    """The library on one device. Plans are kept, so a program is compiled once."""
 
-    def __init__(self, header, library, cache=None, device=""):
+    def __init__(self, header, library, device=""):
         self.header = Header(header)
         self.device = Device(device)
         self.clattn = ctypes.CDLL(library)
@@ -46,8 +45,6 @@ class Attention:
         self._log_fn = LOG_FN(lambda user, level, message: self.log.append(message.decode(errors="replace")))
         options = self.header.new("clattn_context_options")
         options.log = ctypes.cast(self._log_fn, ctypes.c_void_p)
-        if cache:
-            self._check(self.clattn.clattn_directory_cache_open(ctypes.byref(options.cache), cache.encode()))
         context = ctypes.c_void_p()
         self._check(self.clattn.clattn_context_create(ctypes.byref(context), self.device.context, self.device.id,
                                                        ctypes.byref(options)))

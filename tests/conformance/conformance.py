@@ -10,7 +10,6 @@ def parse_options(description, grid=True):
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--library", required=True, help="libclattn.so")
     parser.add_argument("--header", required=True, help="clattn.h")
-    parser.add_argument("--cache", help="a directory that keeps compiled programs")
     parser.add_argument("--device", default=os.environ.get("CLATTN_DEVICE", ""),
                         help="part of a platform's or device's name (default: the first device)")
     parser.add_argument("--path", help="run every case on this path (default: most on the first that fits the device, "
@@ -27,7 +26,7 @@ def open_attention(options):
     from attention import Attention
     from opencl import OpenCLError
     try:
-        return Attention(options.header, options.library, options.cache, options.device)
+        return Attention(options.header, options.library, options.device)
     except OpenCLError as error:
         leave_without(str(error))
 

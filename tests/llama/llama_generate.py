@@ -1,6 +1,6 @@
 """Whole models in stock llama.cpp, with their attention in the plug-in and without: the same tokens?
 
-    llama_generate.py --work FOLDER --cache FOLDER MODEL [--memory device]
+    llama_generate.py --work FOLDER MODEL [--memory device]
 
 MODEL is one of models.py. Each run of RUNS decodes greedily twice, once on ggml's CPU backend alone. Fails if a token
 differs, if the smallest margin of a choice is not well above the largest difference of logits (the tokens would say
@@ -78,7 +78,7 @@ def main():
     parser.add_argument("--memory", choices=("shared", "device"), default="shared",
                         help="device: as if the device had memory of its own")
     args = parser.parse_args()
-    device = plugin.Plugin(args.work, args.cache, args.memory)
+    device = plugin.Plugin(args.work, args.memory)
     folder = os.path.join(args.work, "models")
     os.makedirs(folder, exist_ok=True)
     path = models.MODELS[args.model](os.path.join(folder, args.model + ".gguf"))

@@ -1,7 +1,7 @@
 """The plug-in against ggml's CPU backend, case by case: llama.cpp's test-backend-ops.
 
-    llama_ops.py --work FOLDER --cache FOLDER attention [--part I/N] [--all [--journal FILE]] [--only REGEX]
-    llama_ops.py --work FOLDER --cache FOLDER rows
+    llama_ops.py --work FOLDER attention [--part I/N] [--all [--journal FILE]] [--only REGEX]
+    llama_ops.py --work FOLDER rows
 
 `attention` is FLASH_ATTN_EXT: a sample, or with --all the whole grid. `rows` is all of SET_ROWS and CPY. Fails if a
 case fails, if fewer cases than stated here ran, if a value that the sample must have is in none of them, or if an
@@ -275,7 +275,7 @@ def main():
     parser.add_argument("--journal", help="file that keeps what became of each attention; those are not run again")
     parser.add_argument("--only", metavar="REGEX", help="cases of attention whose parameters match, nothing else")
     args = parser.parse_args()
-    device = plugin.Plugin(args.work, args.cache)
+    device = plugin.Plugin(args.work)
 
     results, wrong = attention(device, args) if args.what == "attention" else rows_and_copies(device)
     for op in (ATTENTION, ROWS, COPY):

@@ -8,13 +8,13 @@ DEVICE = "CLATTN0"
 
 
 class Plugin:
-    """The folder that llama_build.py made. `cache` keeps compiled programs. `memory` is "shared" with the host where
-    the device can, or the device's own."""
+    """The folder that llama_build.py made. `memory` is "shared" with the host where the device can, or the
+    device's own."""
 
-    def __init__(self, work, cache, memory="shared"):
+    def __init__(self, work, memory="shared"):
         self.bin = os.path.join(work, "stock", "bin")
         self.library = os.path.join(work, "plugin", "libggml-clattn.so")
-        self.cache, self.memory = cache, memory
+        self.memory = memory
         absent = [path for path in (self.library, self.program("test-backend-ops"), self.program("greedy"))
                   if not os.path.exists(path)]
         if absent:
@@ -28,8 +28,7 @@ class Plugin:
         """A finished process of a program beside stock llama.cpp, with the plug-in or without."""
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("GGML_", "CLATTN_GGML"))}
         if loaded:
-            environment.update(GGML_BACKEND_PATH=self.library, CLATTN_GGML_CACHE=self.cache,
-                               CLATTN_GGML_EXPLAIN="1", CLATTN_GGML_STATS="1",
+            environment.update(GGML_BACKEND_PATH=self.library, CLATTN_GGML_EXPLAIN="1", CLATTN_GGML_STATS="1",
                                CLATTN_GGML_MEMORY=self.memory)
         return subprocess.run([self.program(name), *arguments], env=environment, capture_output=True, text=True,
                               errors="replace", check=False)
@@ -37,4 +36,3 @@ class Plugin:
 
 def options(parser):
     parser.add_argument("--work", required=True, help="the folder that llama_build.py made")
-    parser.add_argument("--cache", required=True, help="folder of compiled programs")

@@ -20,7 +20,7 @@ static int open_fresh(void **state)
 {
     (void)state;
     clattn_fakedev_reset();
-    return device_open(&device, NULL);
+    return device_open(&device);
 }
 
 static int close_again(void **state)
@@ -220,7 +220,7 @@ int main(int argc, char **argv)
     };
     if (options_read(&options, argc, argv) != 0)
         return 1;
-    const int opened = device_open(&device, NULL);
+    const int opened = device_open(&device);
     if (opened != 0)
         return opened;
     const int has_path = device_has_path(&device, options.path);

@@ -499,7 +499,7 @@ int main(int argc, char **argv)
 {
     if (options_read(&options, argc, argv) != 0)
         return 1;
-    const int opened = device_open(&device, options.cache);
+    const int opened = device_open(&device);
     if (opened != 0)
         return opened;
     if (!device_has_path(&device, options.path)) {

@@ -366,7 +366,7 @@ int main(int argc, char **argv)
         return 1;
     if (options.cases == 0)
         options.cases = 16;
-    const int opened = device_open(&device, options.cache);
+    const int opened = device_open(&device);
     if (opened != 0)
         return opened;
     if (!device_has_path(&device, options.path)) {

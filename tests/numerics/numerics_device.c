@@ -21,7 +21,7 @@ static int find_device(cl_device_id *out)
            clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 1, out, &count) == CL_SUCCESS && count > 0;
 }
 
-int device_open(numerics_device *out, const char *cache)
+int device_open(numerics_device *out)
 {
     cl_int code = CL_SUCCESS;
     clattn_context_options options = CLATTN_CONTEXT_OPTIONS_INIT;
@@ -34,8 +34,6 @@ int device_open(numerics_device *out, const char *cache)
     if (code == CL_SUCCESS)
         out->queue = clCreateCommandQueue(out->cl, out->id, 0, &code);
     options.log = print_message;
-    if (cache != NULL && clattn_directory_cache_open(&out->cache, cache) == CLATTN_SUCCESS)
-        options.cache = out->cache;
     if (code == CL_SUCCESS)
         code = clattn_context_create(&out->context, out->cl, out->id, &options);
     if (code == CL_SUCCESS)
@@ -48,7 +46,6 @@ int device_open(numerics_device *out, const char *cache)
 void device_close(numerics_device *device)
 {
     clattn_context_release(device->context);
-    clattn_directory_cache_close(&device->cache);
     if (device->queue != NULL)
         clReleaseCommandQueue(device->queue);
     if (device->cl != NULL)

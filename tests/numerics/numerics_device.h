@@ -12,12 +12,10 @@ typedef struct numerics_device {
     cl_context cl;
     cl_command_queue queue;
     clattn_context *context;
-    clattn_cache_hooks cache;
 } numerics_device;
 
-/* The first device of the first platform. `cache` is a directory for compiled programs or NULL.
- * Returns 0, EXIT_SKIPPED or 1, with a line on stderr. */
-int device_open(numerics_device *out, const char *cache);
+/* The first device of the first platform. Returns 0, EXIT_SKIPPED or 1, with a line on stderr. */
+int device_open(numerics_device *out);
 void device_close(numerics_device *device);
 
 /* Whether the path runs on the device at all. */

@@ -112,7 +112,6 @@ static void set_defaults(numerics_options *out)
     memcpy(out->dims, all_dims, sizeof all_dims);
     out->num_dims = (int)(sizeof all_dims / sizeof *all_dims);
     out->all = full != NULL && strcmp(full, "1") == 0;
-    out->cache = getenv("CLATTN_TEST_CACHE");
 }
 
 static void choose_seeds(numerics_options *out)

@@ -17,12 +17,11 @@ typedef struct numerics_options {
     int num_dims;
     uint64_t seeds[MAX_SEEDS];
     int num_seeds;
-    int all;           /* the full cross product instead of a sample */
-    int half;          /* each head dim class with lean or full scores only, in turn: half the programs */
-    int cases;         /* of a sample, per seed (the grid: and per program); 0: as the program likes */
-    int only_case;     /* this one alone; 0: all */
-    int is_verbose;    /* each call is named before it runs: for those that crash */
-    const char *cache; /* directory or NULL */
+    int all;        /* the full cross product instead of a sample */
+    int half;       /* each head dim class with lean or full scores only, in turn: half the programs */
+    int cases;      /* of a sample, per seed (the grid: and per program); 0: as the program likes */
+    int only_case;  /* this one alone; 0: all */
+    int is_verbose; /* each call is named before it runs: for those that crash */
 } numerics_options;
 
 enum { PATHS_BOTH = 0 };

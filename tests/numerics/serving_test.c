@@ -144,7 +144,7 @@ int main(int argc, char **argv)
         return 1;
     if (options.cases == 0)
         options.cases = 300;
-    const int opened = device_open(&device, options.cache);
+    const int opened = device_open(&device);
     if (opened != 0)
         return opened;
     const int result = run_all();
