@@ -41,8 +41,8 @@ enum {
 const check_group check_groups[] = {
     LEAN(ALL(F32), 64, 64, QUICK),
     FULL(ALL(F16), 24, 24, F32, QUICK),
-    LEAN(ALL(BF16), 20, 20, QUICK),
-    MODS(ALL(F32), 20, 20, F32, 1, QUICK),
+    LEAN(ALL(BF16), 20, 20, QUICK_MEANT),
+    MODS(ALL(F32), 20, 20, F32, 1, QUICK_MEANT),
     FULL(ALL(F16), 40, 40, F32, 0),
     LEAN(ALL(BF16), 96, 96, 0),
     LEAN(ALL(F32), 1, 1, 0),
