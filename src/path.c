@@ -15,6 +15,8 @@ PIECE(tiles)
 PIECE(check)
 PIECE(combine)
 PIECE(lazy)
+PIECE(hopper)
+PIECE(nvidia_wgmma)
 PIECE(portable)
 PIECE(decode)
 PIECE(cpu_vectors)
@@ -71,26 +73,57 @@ static int takes_nothing(const clattn_plan_desc *desc, const char **why)
     return 0;
 }
 
+/* What wgmma multiplies, with a softmax that looks at no score's place but for ALiBi. */
+static int takes_wgmma(const clattn_plan_desc *desc, const char **why)
+{
+    enum { MOST_DIM = 256 };
+    const uint32_t single_scores = CLATTN_FEATURE_BIAS | CLATTN_FEATURE_MASK | CLATTN_FEATURE_KEY_TILES;
+    *why = "q, k, v and o are not all of one 16-bit type";
+    if ((desc->dtype_q != CLATTN_DTYPE_F16 && desc->dtype_q != CLATTN_DTYPE_BF16) ||
+        desc->dtype_k != desc->dtype_q || desc->dtype_v != desc->dtype_q || desc->dtype_o != desc->dtype_q)
+        return 0;
+    *why = "a head dim is above 256";
+    if (desc->head_dim_qk > MOST_DIM || desc->head_dim_v > MOST_DIM)
+        return 0;
+    *why = "it takes no bias, mask, key tiles, score_mod or mask_mod";
+    if ((desc->features & single_scores) != 0 || desc->score_mod != NULL || desc->mask_mod != NULL)
+        return 0;
+    *why = "it has no decode kernels of its own";
+    return desc->phase != CLATTN_PHASE_DECODE;
+}
+
 /* What all forward programs have. */
-#define FORWARD_ROWS(tile, is_decode, any, aligned, combine, row_bytes, ...)                            \
+#define FORWARD_PROGRAM(tile, is_decode, any, aligned, combine, row_bytes, is_resident, hidden, ...)    \
     {                                                                                                   \
         tile, is_decode, {any, aligned, "classify_tiles", combine, "check_sequences"}, CLATTN__BUFFERS, \
-            sizeof(attention_args), row_bytes,                                                          \
+            sizeof(attention_args), row_bytes, is_resident, hidden,                                     \
         {                                                                                               \
             FORWARD_PIECES, __VA_ARGS__                                                                 \
         }                                                                                               \
     }
+#define FORWARD_ROWS(tile, is_decode, any, aligned, combine, row_bytes, ...) \
+    FORWARD_PROGRAM(tile, is_decode, any, aligned, combine, row_bytes, 0, 0, __VA_ARGS__)
 #define FORWARD(tile, is_decode, any, aligned, combine, ...) \
     FORWARD_ROWS(tile, is_decode, any, aligned, combine, 0, __VA_ARGS__)
-#define NO_PROGRAM                \
-    {                             \
-        NULL, 0, {NULL}, 0, 0, 0, \
-        {                         \
-            {                     \
-                NULL, NULL, NULL  \
-            }                     \
-        }                         \
+
+/* Statements in cl/nvidia_wgmma.cl that the source compiler does not see. */
+#define WGMMA_STATEMENTS 14
+#define NO_PROGRAM                      \
+    {                                   \
+        NULL, 0, {NULL}, 0, 0, 0, 0, 0, \
+        {                               \
+            {                           \
+                NULL, NULL, NULL        \
+            }                           \
+        }                               \
     }
+
+#define PORTABLE_DECODE                                                                                \
+    FORWARD(clattn__tile_portable_decode, 1, "forward_any", "forward_aligned", "combine", PIECE(lazy), \
+            PIECE(portable), PIECE(parts), PIECE(combine))
+#define PORTABLE_DECODE_FEW                                                                              \
+    FORWARD(clattn__tile_portable_decode_few, 1, "decode_any", "decode_aligned", "combine", PIECE(lazy), \
+            PIECE(decode), PIECE(parts), PIECE(combine))
 
 static const clattn__path table[] = {
     {CLATTN_PATH_CPU,
@@ -101,17 +134,20 @@ static const clattn__path table[] = {
       FORWARD(clattn__tile_cpu_decode, 1, "decode", NULL, "combine", PIECE(cpu_vectors), PIECE(cpu_decode),
               PIECE(parts), PIECE(combine)),
       NO_PROGRAM}},
-    {CLATTN_PATH_NVIDIA_WGMMA, "nvidia_wgmma", is_sm_90, takes_nothing, {NO_PROGRAM, NO_PROGRAM, NO_PROGRAM}},
+    {CLATTN_PATH_NVIDIA_WGMMA,
+     "nvidia_wgmma",
+     is_sm_90,
+     takes_wgmma,
+     {FORWARD_PROGRAM(clattn__tile_nvidia_wgmma, 0, "forward", NULL, NULL, 0, 1, WGMMA_STATEMENTS,
+                      PIECE(hopper), PIECE(nvidia_wgmma)),
+      PORTABLE_DECODE, PORTABLE_DECODE_FEW}},
     {CLATTN_PATH_NVIDIA_MMA, "nvidia_mma", is_sm_80, takes_nothing, {NO_PROGRAM, NO_PROGRAM, NO_PROGRAM}},
     {CLATTN_PATH_PORTABLE,
      "portable",
      is_any,
      NULL,
      {FORWARD(clattn__tile_portable, 0, "forward_any", "forward_aligned", NULL, PIECE(lazy), PIECE(portable)),
-      FORWARD(clattn__tile_portable_decode, 1, "forward_any", "forward_aligned", "combine", PIECE(lazy),
-              PIECE(portable), PIECE(parts), PIECE(combine)),
-      FORWARD(clattn__tile_portable_decode_few, 1, "decode_any", "decode_aligned", "combine", PIECE(lazy),
-              PIECE(decode), PIECE(parts), PIECE(combine))}},
+      PORTABLE_DECODE, PORTABLE_DECODE_FEW}},
 };
 
 const clattn__path *clattn__path_at(int index)
@@ -123,13 +159,13 @@ const clattn__path *clattn__path_at(int index)
 #define ADDRESS_PIECES PIECE(convert), PIECE(cache_types), PIECE(bounds), PIECE(address)
 #define ROW_PIECES ADDRESS_PIECES, PIECE(encode), PIECE(rows)
 
-#define OPERATION(name, kernels, num_buffers, args, ...)                                              \
-    {                                                                                                 \
-        CLATTN_PATH_PORTABLE, name, is_any, NULL,                                                     \
-        {                                                                                             \
-            {clattn__tile_flat, 0, kernels, num_buffers, sizeof(args), 0, {__VA_ARGS__}}, NO_PROGRAM, \
-                NO_PROGRAM                                                                            \
-        }                                                                                             \
+#define OPERATION(name, kernels, num_buffers, args, ...)                                                    \
+    {                                                                                                       \
+        CLATTN_PATH_PORTABLE, name, is_any, NULL,                                                           \
+        {                                                                                                   \
+            {clattn__tile_flat, 0, kernels, num_buffers, sizeof(args), 0, 0, 0, {__VA_ARGS__}}, NO_PROGRAM, \
+                NO_PROGRAM                                                                                  \
+        }                                                                                                   \
     }
 #define KERNELS(...) \
     {                \

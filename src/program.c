@@ -1,9 +1,12 @@
 #include "program.h"
 
+#include "binary.h"
 #include "cache_entry.h"
 #include "emit.h"
 #include "hash.h"
 #include "mods.h"
+#include "ptx_route.h"
+#include "self_test.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -76,8 +79,8 @@ static void make_key(char *out, size_t capacity, const clattn__device *device, c
 
 static const char *kernel_name(const clattn__program *program, int kernel)
 {
-    if ((kernel == CLATTN__KERNEL_TILES && !program->score_full) ||
-        (kernel == CLATTN__KERNEL_CHECK && !program->has_status))
+    if ((kernel == CLATTN__KERNEL_TILES && !program->shape.score_full) ||
+        (kernel == CLATTN__KERNEL_CHECK && !program->shape.has_status))
         return NULL;
     return program->recipe->kernel[kernel];
 }
@@ -124,11 +127,11 @@ static clattn_status tile_fails(clattn__program *program, const char *reason)
     return CLATTN_COMPILE_FAILED;
 }
 
-static clattn_status build(clattn__program *program, clattn_context *context)
+static clattn_status build(clattn__program *program, clattn_context *context, const char *options)
 {
     const double start = clattn__seconds();
     const cl_int code =
-        context->cl.clBuildProgram(program->program, 1, &context->device_id, program->options, NULL, NULL);
+        context->cl.clBuildProgram(program->program, 1, &context->device_id, options, NULL, NULL);
     if (code == CL_BUILD_PROGRAM_FAILURE) {
         keep_build_log(program, context);
         return tile_fails(program, "does not build");
@@ -215,7 +218,8 @@ static clattn_status warm_up(clattn__program *program, clattn_context *context)
 
 static clattn_status finish_build(clattn__program *program, clattn_context *context)
 {
-    FORWARD_IF_ERROR(build(program, context));
+    const int is_uncovered = program->recipe->hidden_statements > 0;
+    FORWARD_IF_ERROR(build(program, context, is_uncovered ? CLATTN__PTX_OPTIONS : program->options));
     FORWARD_IF_ERROR(create_instances(program, context));
     FORWARD_IF_ERROR(check_limits(program, context));
     return warm_up(program, context);
@@ -247,29 +251,37 @@ static int load_from_cache(clattn__program *program, clattn_context *context)
 
 static void save_to_cache(clattn__program *program, clattn_context *context)
 {
-    enum { MAX_DEVICES = 64 };
-    const clattn__cl *cl = &context->cl;
-    cl_device_id devices[MAX_DEVICES] = {NULL};
-    size_t sizes[MAX_DEVICES] = {0};
-    unsigned char *binaries[MAX_DEVICES] = {NULL};
-    size_t bytes = 0, mine = 0;
-    if (context->cache.store == NULL ||
-        cl->clGetProgramInfo(program->program, CL_PROGRAM_DEVICES, sizeof devices, devices, &bytes) !=
-            CL_SUCCESS ||
-        cl->clGetProgramInfo(program->program, CL_PROGRAM_BINARY_SIZES, sizeof sizes, sizes, NULL) !=
-            CL_SUCCESS)
+    size_t size = 0;
+    if (context->cache.store == NULL)
         return;
-    const size_t count = bytes / sizeof *devices;
-    while (mine < count && devices[mine] != context->device_id)
-        mine++;
-    if (mine == count || sizes[mine] == 0 ||
-        (binaries[mine] = clattn__allocate(&context->allocator, sizes[mine])) == NULL)
-        return;
-    /* The other devices' entries stay NULL: they are not asked for. */
-    if (cl->clGetProgramInfo(program->program, CL_PROGRAM_BINARIES, count * sizeof *binaries, binaries,
-                             NULL) == CL_SUCCESS)
-        clattn__cache_store(context, program->key, binaries[mine], sizes[mine]);
-    clattn__release(&context->allocator, binaries[mine]);
+    unsigned char *binary = clattn__binary_of(context, program->program, &size);
+    if (binary != NULL)
+        clattn__cache_store(context, program->key, binary, size);
+    clattn__release(&context->allocator, binary);
+}
+
+/* Instead of what the driver compiles from source, the program with its hidden statements shown. */
+static clattn_status uncover(clattn__program *program, clattn_context *context)
+{
+    const clattn__ptx_wish wish = {program->recipe->hidden_statements, program->tile.work_items,
+                                   program->tile.registers};
+    char reason[120] = "";
+    cl_program uncovered = NULL;
+    FORWARD_IF_ERROR(build(program, context, program->options));
+    const clattn_status status =
+        clattn__ptx_uncover(&uncovered, context, program->program, &wish, reason, sizeof reason);
+    context->cl.clReleaseProgram(program->program);
+    program->program = uncovered;
+    return status == CLATTN_COMPILE_FAILED ? tile_fails(program, reason) : status;
+}
+
+static clattn_status verify(clattn__program *program, clattn_context *context)
+{
+    char reason[120] = "";
+    if (!clattn__ptx_is_sound(context, program->program, reason, sizeof reason))
+        return tile_fails(program, reason);
+    const clattn_status status = clattn__self_test(program, context, reason, sizeof reason);
+    return status == CLATTN_COMPILE_FAILED ? tile_fails(program, reason) : status;
 }
 
 static clattn_status build_from_source(clattn__program *program, clattn_context *context)
@@ -278,7 +290,11 @@ static clattn_status build_from_source(clattn__program *program, clattn_context 
     cl_int code = CL_SUCCESS;
     program->program = context->cl.clCreateProgramWithSource(context->cl_context, 1, &text, NULL, &code);
     FORWARD_IF_CL_ERROR(&program->log, WHERE, "clCreateProgramWithSource", code);
+    if (program->recipe->hidden_statements > 0)
+        FORWARD_IF_ERROR(uncover(program, context));
     FORWARD_IF_ERROR(finish_build(program, context));
+    if (program->recipe->hidden_statements > 0)
+        FORWARD_IF_ERROR(verify(program, context));
     save_to_cache(program, context);
     return CLATTN_SUCCESS;
 }
@@ -311,8 +327,8 @@ static clattn_status program_new(clattn__program **out, clattn_context *context,
     program->path = path;
     program->recipe = recipe;
     program->tile = *tile;
-    program->score_full = shape->score_full;
-    program->has_status = shape->has_status;
+    program->shape = *shape;
+    program->shape.score_mod = program->shape.mask_mod = NULL;
     clattn_status status = make_options(&program->options, context, tile, shape);
     if (status == CLATTN_SUCCESS)
         status = make_source(&program->source, context, recipe, shape);

@@ -1,0 +1,778 @@
+// nvidia_wgmma.cl: forward attention for NVIDIA's compute capability 9.0, whose warpgroups (four warps) multiply
+// tiles of 64 rows straight from local memory (wgmma). After FlashAttention-3 (Shah et al. 2024).
+//
+// A work-group stays on its multiprocessor and works through many query tiles. It has
+//     CONSUMERS  warpgroups of 64 query rows each, which multiply and take the softmax,
+//     1          warpgroup of producers, which copies K and V of block after block, and Q of the next tile,
+// and rings of STAGES places for K and V in local memory between them. Each place has two barriers: it is full, it
+// is empty. Consumers take turns in beginning their products, so that one's softmax runs beside another's products.
+//
+//     [ Q: Q_PLACES of BLOCK_Q rows ] [ K: STAGES of BLOCK_K rows ] [ V: likewise ] [ barriers ]
+//
+// Blocks are walked from the last key that the tile's rows may see down to the first. The softmax is lazy
+// (lazy.cl says why that is exact): a block's weights are taken against the row's reference as it is, and only if a
+// row of the warp outgrew it are they taken again, from the scores that are still in registers.
+
+#ifndef CONSUMERS // warpgroups of 64 rows: 2 or 3
+#define CONSUMERS 3
+#endif
+#ifndef STAGES // blocks of K and V in local memory
+#define STAGES 2
+#endif
+#ifndef Q_PLACES // query tiles in local memory: 2, or 1 where there is no room
+#define Q_PLACES 2
+#endif
+#ifndef PRODUCER_REGISTERS // of a work-item; what producers give back consumers get
+#define PRODUCER_REGISTERS 32
+#endif
+#ifndef CONSUMER_REGISTERS
+#define CONSUMER_REGISTERS 160
+#endif
+
+#define WARPGROUP 128
+#define WORK_ITEMS ((CONSUMERS + 1) * WARPGROUP)
+
+// ---- Local memory -----------------------------------------------------------------------------------------
+
+#define Q_PANEL_BYTES (64 * PANEL_ROW) // of one consumer
+#define Q_CONSUMER_BYTES (PANELS(HEAD_DIM_QK) * Q_PANEL_BYTES)
+#define Q_BYTES (CONSUMERS * Q_CONSUMER_BYTES)
+#define KV_PANEL_BYTES (BLOCK_K * PANEL_ROW)
+#define K_BYTES (PANELS(HEAD_DIM_QK) * KV_PANEL_BYTES)
+#define V_BYTES (PANELS(HEAD_DIM_V) * KV_PANEL_BYTES)
+#define K_BEGIN (Q_PLACES * Q_BYTES)
+#define V_BEGIN (K_BEGIN + STAGES * K_BYTES)
+#define BARRIERS_BEGIN (V_BEGIN + STAGES * V_BYTES)
+#define MEMORY_BYTES (BARRIERS_BEGIN + 8 * (2 * Q_PLACES + 4 * STAGES))
+
+// Barriers, from the begin of local memory.
+#define Q_FULL(place) (BARRIERS_BEGIN + 8 * (place))
+#define Q_EMPTY(place) (BARRIERS_BEGIN + 8 * (Q_PLACES + (place)))
+#define K_FULL(stage) (BARRIERS_BEGIN + 8 * (2 * Q_PLACES + (stage)))
+#define K_EMPTY(stage) (BARRIERS_BEGIN + 8 * (2 * Q_PLACES + STAGES + (stage)))
+#define V_FULL(stage) (BARRIERS_BEGIN + 8 * (2 * Q_PLACES + 2 * STAGES + (stage)))
+#define V_EMPTY(stage) (BARRIERS_BEGIN + 8 * (2 * Q_PLACES + 3 * STAGES + (stage)))
+
+// Named barriers: those of consumers' turns, and the producers' own.
+#define TURN_OF(consumer) (1 + (consumer))
+#define PRODUCERS_ALONE 8
+
+// One query tile, as the producers describe it to the consumers. Four have room: one is written while the consumers
+// may still be at the results of the one three before.
+#define DESCRIPTIONS 4
+typedef struct query_tile {
+    int first_row; // NO_TILE: there is no more to do
+    int last_block; // of keys; the first to be worked at
+    int first_block;
+    int full_begin; // blocks in between need no compare: every row sees all their keys
+    int full_end;
+    int q_len;
+    int kv_len;
+    int band_begin;
+    int band_end;
+    int offset;
+    float start_max; // in log2 units
+    float start_sum;
+    float slope;
+    int seen_begin; // keys that some row may see
+    int seen_end;
+    int is_aligned; // rows of q, k and v begin at multiples of 16 bytes
+    long q; // elements from the begin of the buffers to the first row
+    long k;
+    long v;
+    long o;
+    long lse;
+    long table; // to the first page
+} query_tile;
+#define NO_TILE (-1)
+
+// A place in the rings, and the parity of the phase to wait for.
+typedef struct ring {
+    uint stage;
+    uint parity;
+} ring;
+
+inlined void advance(ring *r)
+{
+    r->stage++;
+    if (r->stage == STAGES) {
+        r->stage = 0;
+        r->parity ^= 1;
+    }
+}
+
+// ---- Query tiles in order -----------------------------------------------------------------------------------
+
+// Under a causal bound later rows of a sequence see more keys. Their tiles come first, those of all heads in a group
+// of heads whose K and V stay in the cache together.
+#define CACHE_BYTES (32 << 20)
+
+inlined int is_triangular(const attention_args *a)
+{
+    return a->window_end <= MAX_LENGTH && a->window_begin <= -MAX_LENGTH;
+}
+
+inlined int group_in_order(int place, const attention_args *a)
+{
+    if (!is_triangular(a))
+        return place + a->first_group;
+    const int index = place + a->first_group;
+    const int lines = has(a, FEATURE_CU_SEQLENS_Q) ? a->heads_q : a->heads_q * a->batch;
+    const long line_bytes = 2 * (long)max(a->kv_len, 1) * (HEAD_DIM_QK + HEAD_DIM_V);
+    const int together = (int)clamp((long)a->heads_per_kv * max((long)CACHE_BYTES / line_bytes, 1l), 1l, (long)lines);
+    const int first_line = index / (together * a->q_tiles) * together;
+    const int here = min(together, lines - first_line);
+    const int rest = index - first_line * a->q_tiles;
+    const int tile = rest / here;
+    return (first_line + rest - tile * here) * a->q_tiles + a->q_tiles - 1 - tile;
+}
+
+// The place in the order of a work-group's tile number `round`: back and forth, so that who gets the heaviest of one
+// round gets the lightest of the next.
+inlined int place_of_round(int round)
+{
+    const int width = (int)get_num_groups(1), group = (int)get_group_id(1);
+    return round * width + (round % 2 == 0 ? group : width - 1 - group);
+}
+
+// Whether all rows begin at multiples of 16 bytes.
+inlined int is_chunked(const __global void *buffer, const tensor_address *t)
+{
+    return (((ulong)buffer | (ulong)(t->base | t->batch | t->head | t->token) * 2) & (CHUNK - 1)) == 0;
+}
+
+inlined int ceil_divide(int a, int b) { return (a + b - 1) / b; }
+
+// Written field by field: the producers have few registers.
+inlined void describe_tile(__local query_tile *tile, const work_place *place, const sequence *seq,
+                           const attention_buffers *in, const attention_args *a)
+{
+    const int first_row = place->q_tile * BLOCK_Q, last_row = min(first_row + BLOCK_Q, seq->q_len) - 1;
+    const int head_kv = place->head / a->heads_per_kv;
+    const key_range seen = keys_of_rows(first_row, last_row, seq->kv_len, seq->band_begin, seq->band_end);
+    const int is_empty = seen.end <= seen.begin;
+    // Without keys: one block of zeros, which no row sees.
+    tile->first_row = first_row;
+    tile->is_aligned = is_chunked(in->q, &a->q) && is_chunked(in->k, &a->k) && is_chunked(in->v, &a->v);
+    tile->seen_begin = is_empty ? 0 : seen.begin;
+    tile->seen_end = is_empty ? 0 : seen.end;
+    tile->first_block = is_empty ? 0 : seen.begin / BLOCK_K;
+    tile->last_block = is_empty ? 0 : (seen.end - 1) / BLOCK_K;
+    tile->full_begin = max(ceil_divide(max(last_row + seq->band_begin, 0), BLOCK_K), is_empty ? 0 : seen.begin / BLOCK_K);
+    tile->full_end = is_empty ? 0 : max(min(first_row + seq->band_end, seq->kv_len), 0) / BLOCK_K;
+    tile->q_len = seq->q_len;
+    tile->kv_len = seq->kv_len;
+    tile->band_begin = seq->band_begin;
+    tile->band_end = seq->band_end;
+    tile->offset = seq->offset;
+    settle_memory();
+    const row_start start = start_of_rows(place->batch, place->head, in->sinks, a);
+    tile->start_max = start.max * SCORE_TO_LOG2;
+    tile->start_sum = start.sum;
+    if (has(a, FEATURE_ALIBI))
+        tile->slope = in->alibi_slopes[number_at(&a->alibi_slopes, place->batch, place->head)];
+    settle_memory();
+    tile->q = query_base(&a->q, place->batch, place->head, seq) + first_row * a->q.token;
+    settle_memory();
+    tile->o = query_base(&a->o, place->batch, place->head, seq) + first_row * a->o.token;
+    settle_memory();
+    tile->lse = query_base(&a->lse, place->batch, place->head, seq) + first_row * a->lse.token;
+    settle_memory();
+    tile->k = rows_of_keys(&a->k, place->batch, head_kv, seq, in, a).first;
+    settle_memory();
+    tile->v = rows_of_keys(&a->v, place->batch, head_kv, seq, in, a).first;
+    tile->table = a->block_table + place->batch * a->block_table_batch;
+}
+
+// The next tile from *round on that has rows.
+inlined void find_tile(__local query_tile *tile, int *round, const attention_buffers *in, const attention_args *a)
+{
+#pragma unroll 1
+    for (int index = place_of_round(*round); index < a->num_groups; index = place_of_round(*round)) {
+        const work_place place = place_of_group(group_in_order(index, a), in, a);
+        const sequence seq = sequence_of(place.batch, in, a);
+        ++*round;
+        if ((long)place.q_tile * BLOCK_Q < seq.q_len) {
+            describe_tile(tile, &place, &seq, in, a);
+            return;
+        }
+    }
+    tile->first_row = NO_TILE;
+}
+
+// ---- Producers ----------------------------------------------------------------------------------------------
+
+#define PASS_ROWS (WARPGROUP * CHUNK / PANEL_ROW) // that the producers copy at a time, a chunk each of a panel
+
+// A producer's chunk: its row in a pass, its first column in a panel, and its place in a panel. (Producers have few
+// registers too: each tells these anew.)
+inlined int row_of_chunk(void) { return (int)item() % WARPGROUP / (PANEL_ROW / CHUNK); }
+
+inlined int column_of_chunk(void) { return (int)item() % (PANEL_ROW / CHUNK) * (CHUNK / 2); }
+
+inlined uint place_of_chunk(void)
+{
+    const uint row = (uint)row_of_chunk(), chunk = item() % (PANEL_ROW / CHUNK);
+    return row * PANEL_ROW + (chunk ^ row % 8) * CHUNK;
+}
+
+// A chunk of which `count` elements exist, at any alignment.
+inlined void copy_elements(uint to, const __global ushort *from, int count)
+{
+#pragma unroll 1
+    for (int i = 0; i < CHUNK / 2; i++)
+        store_element(to + 2 * i, i < count ? from[i] : 0);
+}
+
+// The chunks of one row, one in each panel. What does not exist becomes zero and is not read; only the last panel may
+// have columns beyond the true head dim.
+inlined void copy_row(uint to, uint panel_bytes, int panels, const __global ushort *row, int exists, int head_dim,
+                      int is_aligned)
+{
+    const int last = clamp(head_dim - (64 * (panels - 1) + column_of_chunk()), 0, CHUNK / 2);
+    if (is_aligned) {
+#pragma unroll
+        for (int p = 0; p < panels; p++)
+            copy_chunk(to + p * panel_bytes, (const __global uchar *)(row + 64 * p),
+                       exists ? 2 * (p < panels - 1 ? CHUNK / 2 : last) : 0);
+    } else {
+#pragma unroll 1
+        for (int p = 0; p < panels; p++)
+            copy_elements(to + p * panel_bytes, row + 64 * p, exists ? (p < panels - 1 ? CHUNK / 2 : last) : 0);
+    }
+}
+
+// A block of K or V, whose first key is in row `first`.
+inlined void copy_block(uint to, int panels, const __global ushort *buffer, const tensor_address *t, long first,
+                        int first_key, const __local query_tile *tile, int head_dim, const attention_buffers *in,
+                        const attention_args *a)
+{
+    const int is_aligned = tile->is_aligned;
+    const int before = first_key + row_of_chunk() - tile->seen_begin;
+    const uint seen = (uint)(tile->seen_end - tile->seen_begin);
+    to += place_of_chunk();
+#if PAGE_SIZE > 0
+    const key_rows rows = {first, t->token, in->block_table + tile->table, t->batch, a->num_pages - 1};
+#pragma unroll 2
+    for (int i = 0; i < BLOCK_K; i += PASS_ROWS) {
+        const int exists = (uint)(before + i) < seen;
+        const long row = exists ? row_of_key(&rows, first_key + i + row_of_chunk()) : first;
+        copy_row(to + i * PANEL_ROW, KV_PANEL_BYTES, panels, buffer + row + column_of_chunk(), exists, head_dim, is_aligned);
+    }
+#else
+    const __global ushort *row = buffer + column_of_chunk() + first + (first_key + row_of_chunk()) * t->token;
+#pragma unroll 2
+    for (int i = 0; i < BLOCK_K; i += PASS_ROWS) {
+        copy_row(to + i * PANEL_ROW, KV_PANEL_BYTES, panels, row, (uint)(before + i) < seen, head_dim, is_aligned);
+        row += PASS_ROWS * t->token;
+    }
+#endif
+}
+
+inlined void copy_queries(uint to, const __global ushort *buffer, const __local query_tile *tile,
+                          const attention_args *a)
+{
+    const int rows = tile->q_len - tile->first_row - row_of_chunk();
+    const __global ushort *first = buffer + column_of_chunk() + tile->q + row_of_chunk() * a->q.token;
+    to += place_of_chunk();
+#pragma unroll 1
+    for (int i = 0; i < BLOCK_Q; i += PASS_ROWS) {
+        copy_row(to + i / 64 * Q_CONSUMER_BYTES + i % 64 * PANEL_ROW, Q_PANEL_BYTES, PANELS(HEAD_DIM_QK),
+                 first, i < rows, a->head_dim_qk, tile->is_aligned);
+        first += PASS_ROWS * a->q.token;
+    }
+}
+
+// What the producer has copied arrives at a barrier.
+inlined void deliver(uint barrier_address, const __local query_tile *tile)
+{
+    if (tile->is_aligned)
+        arrive_after_copies(barrier_address);
+    else
+        arrive(barrier_address);
+}
+
+// Describes tile number `count` of the work-group, and copies its Q. One work-item looks for it.
+inlined void produce_queries(uint memory, __local query_tile *tiles, uint count, int *round,
+                             const attention_buffers *in, const attention_args *a)
+{
+    const uint place = count % Q_PLACES;
+    __local query_tile *tile = &tiles[count % DESCRIPTIONS];
+    if (item() == CONSUMERS * WARPGROUP) {
+        wait_for(memory + Q_EMPTY(place), (count / Q_PLACES & 1) ^ 1);
+        find_tile(tile, round, in, a);
+    }
+    named_sync(PRODUCERS_ALONE, WARPGROUP);
+    if (tile->first_row != NO_TILE)
+        copy_queries(memory + place * Q_BYTES, (const __global ushort *)in->q, tile, a);
+    deliver(memory + Q_FULL(place), tile);
+}
+
+inlined void produce(uint memory, __local query_tile *tiles, const attention_buffers *in, const attention_args *a)
+{
+    ring at = {0, 1};
+    uint count = 0;
+    int round = 0;
+    produce_queries(memory, tiles, count, &round, in, a);
+    for (;;) {
+        const __local query_tile *tile = &tiles[count % DESCRIPTIONS];
+        if (tile->first_row == NO_TILE)
+            break;
+        const int last = tile->last_block;
+        count++;
+#pragma unroll 1
+        for (int block = last; block >= tile->first_block; block--) {
+            wait_for(memory + K_EMPTY(at.stage), at.parity);
+            copy_block(memory + K_BEGIN + at.stage * K_BYTES, PANELS(HEAD_DIM_QK), (const __global ushort *)in->k,
+                       &a->k, tile->k, block * BLOCK_K, tile, a->head_dim_qk, in, a);
+            deliver(memory + K_FULL(at.stage), tile);
+            wait_for(memory + V_EMPTY(at.stage), at.parity);
+            copy_block(memory + V_BEGIN + at.stage * V_BYTES, PANELS(HEAD_DIM_V), (const __global ushort *)in->v,
+                       &a->v, tile->v, block * BLOCK_K, tile, a->head_dim_v, in, a);
+            deliver(memory + V_FULL(at.stage), tile);
+            advance(&at);
+            if (Q_PLACES > 1 && block == last)
+                produce_queries(memory, tiles, count, &round, in, a);
+        }
+        if (Q_PLACES == 1)
+            produce_queries(memory, tiles, count, &round, in, a);
+    }
+    end_copies();
+}
+
+// ---- Scores -------------------------------------------------------------------------------------------------
+
+// A consumer's state is in few registers beside its matrices. What a work-item can tell from its number, it tells
+// anew wherever it is needed: it has rows r and r + 8 of its warpgroup's 64, and columns 2t and 2t + 1 of each piece.
+inlined int row_of_item(void)
+{
+    const int id = (int)item();
+    return id / 32 * 16 + id % 32 / 4;
+}
+
+inlined int column_of_item(void) { return (int)item() % 4 * 2; }
+
+// One lane of each warp tells that its warp is done with a place.
+inlined void release(uint barrier_address)
+{
+    if (item() % 32 == 0)
+        arrive(barrier_address);
+}
+
+// One row's softmax so far. The sum is of the work-item's own columns.
+typedef struct row_state {
+    float m; // the reference, in log2 units
+    float sum;
+} row_state;
+
+#if SCORE_FULL
+
+#define CAP(i)                                                                                           \
+    s[4 * i] = capped(s[4 * i], from, to, cap);                                                          \
+    s[4 * i + 1] = capped(s[4 * i + 1], from, to, cap);                                                  \
+    s[4 * i + 2] = capped(s[4 * i + 2], from, to, cap);                                                  \
+    s[4 * i + 3] = capped(s[4 * i + 3], from, to, cap);
+
+// cap * tanh(score / cap) = cap - 2 cap / (exp(2 score / cap) + 1)
+inlined float capped(float s, float from, float to, float cap)
+{
+    return fused(to, inverse_fast(exp2_fast(s * from) + 1.0f), cap);
+}
+
+#define SCALE(i)                                                                                         \
+    s[4 * i] *= scale;                                                                                   \
+    s[4 * i + 1] *= scale;                                                                               \
+    s[4 * i + 2] *= scale;                                                                               \
+    s[4 * i + 3] *= scale;
+
+#define SLOPE(i)                                                                                         \
+    s[4 * i] = add_alibi(s[4 * i], upper - (8 * i), slope);                                              \
+    s[4 * i + 1] = add_alibi(s[4 * i + 1], upper - (8 * i + 1), slope);                                  \
+    s[4 * i + 2] = add_alibi(s[4 * i + 2], lower - (8 * i), slope);                                      \
+    s[4 * i + 3] = add_alibi(s[4 * i + 3], lower - (8 * i + 1), slope);
+
+// From products to scores in natural units.
+inlined void transform(float s[4 * S_PIECES], const __local query_tile *tile, int block, const attention_args *a)
+{
+    if (a->softcap > 0.0f) {
+        const float cap = a->softcap, to = -2.0f * cap, from = 2.0f * a->scale_log2 / cap;
+        EACH(S_PIECES, CAP)
+    } else {
+        const float scale = a->scale;
+        EACH(S_PIECES, SCALE)
+    }
+    if (has(a, FEATURE_ALIBI)) {
+        const int position = tile->first_row + row_of_item() + tile->offset;
+        const int first = block * BLOCK_K + column_of_item();
+        const float upper = (float)(position - first), lower = upper + 8.0f, slope = tile->slope;
+        EACH(S_PIECES, SLOPE)
+    }
+}
+
+#else
+
+inlined void transform(float s[4 * S_PIECES], const __local query_tile *tile, int block, const attention_args *a)
+{
+}
+
+#endif
+
+#define FORBID(i)                                                                                        \
+    s[4 * i] = 8 * i >= upper.begin && 8 * i < upper.end ? s[4 * i] : forbidden;                         \
+    s[4 * i + 1] = 8 * i + 1 >= upper.begin && 8 * i + 1 < upper.end ? s[4 * i + 1] : forbidden;         \
+    s[4 * i + 2] = 8 * i >= lower.begin && 8 * i < lower.end ? s[4 * i + 2] : forbidden;                 \
+    s[4 * i + 3] = 8 * i + 1 >= lower.begin && 8 * i + 1 < lower.end ? s[4 * i + 3] : forbidden;
+
+// Forbids keys beyond the band and the sequence.
+inlined void forbid(float s[4 * S_PIECES], const __local query_tile *tile, int block, float c)
+{
+    const int row = tile->first_row + row_of_item(), first = block * BLOCK_K + column_of_item();
+    const float forbidden = c < 0.0f ? INFINITY : -INFINITY; // becomes -inf
+    key_range upper = keys_of_row(row, tile->kv_len, tile->band_begin, tile->band_end);
+    key_range lower = keys_of_row(row + 8, tile->kv_len, tile->band_begin, tile->band_end);
+    upper.begin -= first;
+    upper.end -= first;
+    lower.begin -= first;
+    lower.end -= first;
+    EACH(S_PIECES, FORBID)
+}
+
+// ---- Softmax ------------------------------------------------------------------------------------------------
+
+// A work-item's weights of a row and block may add up to this before the reference moves: far from what float16
+// holds, and from what its row's other blocks would lose beside it.
+#define MOST_WEIGHT 4096.0f
+
+// References beyond this are so coarse that a difference from a score must be taken between rounded numbers: then
+// equal scores have equal weights. It is also told from here that a row has seen no key yet (its reference is
+// SCORE_FLOOR), or floor scores only.
+#define COARSE 16777216.0f
+#define FLOOR_LOG2 (SCORE_FLOOR * SCORE_TO_LOG2)
+
+#define WEIGH(i)                                                                                         \
+    {                                                                                                    \
+        const float w0 = exp2_fast(fused(s[4 * i], c, -m0)), w1 = exp2_fast(fused(s[4 * i + 1], c, -m0)); \
+        const float w2 = exp2_fast(fused(s[4 * i + 2], c, -m1)), w3 = exp2_fast(fused(s[4 * i + 3], c, -m1)); \
+        sum0 += w0;                                                                                      \
+        sum1 += w2;                                                                                      \
+        sum0 += w1;                                                                                      \
+        sum1 += w3;                                                                                      \
+        p[2 * i] = pack(w0, w1);                                                                         \
+        p[2 * i + 1] = pack(w2, w3);                                                                     \
+    }
+
+// P = exp2(S - m). Returns the row sums.
+inlined float2 weigh(uint p[2 * S_PIECES], const float s[4 * S_PIECES], float c, float m0, float m1)
+{
+    float sum0 = 0.0f, sum1 = 0.0f;
+    EACH(S_PIECES, WEIGH)
+    return (float2)(sum0, sum1);
+}
+
+#define SETTLE(i)                                                                                        \
+    s[4 * i] = settled(s[4 * i], c) - m0;                                                                \
+    s[4 * i + 1] = settled(s[4 * i + 1], c) - m0;                                                        \
+    s[4 * i + 2] = settled(s[4 * i + 2], c) - m1;                                                        \
+    s[4 * i + 3] = settled(s[4 * i + 3], c) - m1;
+
+// In log2 units: finite scores end at the floor. (Fused, so that the compiler does not keep LARGEST's products.)
+inlined float settled(float s, float c)
+{
+    const float score = fused(s, c, 0.0f);
+    return score < FLOOR_LOG2 && score != -INFINITY ? FLOOR_LOG2 : score;
+}
+
+#define LARGEST(i)                                                                                       \
+    x0 = larger(x0, larger(s[4 * i] * c, s[4 * i + 1] * c));                                             \
+    x1 = larger(x1, larger(s[4 * i + 2] * c, s[4 * i + 3] * c));
+
+#define RESCALE(i)                                                                                       \
+    o[4 * i] *= shrink0;                                                                                 \
+    o[4 * i + 1] *= shrink0;                                                                             \
+    o[4 * i + 2] *= shrink1;                                                                             \
+    o[4 * i + 3] *= shrink1;
+
+inlined float largest_of_row(float x)
+{
+    x = larger(x, exchange_float(x, 1));
+    return larger(x, exchange_float(x, 2));
+}
+
+inlined int is_coarse(float m) { return !(fabs(m) <= COARSE); }
+
+// The exact step: references move to the largest scores so far, and what was summed up shrinks accordingly. S is
+// scratch afterwards.
+inlined void weigh_exactly(uint p[2 * S_PIECES], float s[4 * S_PIECES], float o[4 * O_PIECES], row_state rows[2],
+                           float c, int is_first)
+{
+    float x0 = -INFINITY, x1 = -INFINITY;
+    EACH(S_PIECES, LARGEST)
+    x0 = largest_of_row(x0);
+    x1 = largest_of_row(x1);
+    const float m0 = larger(rows[0].m, x0), m1 = larger(rows[1].m, x1);
+    const float shrink0 = exp2_fast(rows[0].m - m0), shrink1 = exp2_fast(rows[1].m - m1);
+    rows[0].m = m0;
+    rows[1].m = m1;
+    float2 sums;
+    if (any_of_warp((x0 > -INFINITY && is_coarse(m0)) || (x1 > -INFINITY && is_coarse(m1)))) {
+        EACH(S_PIECES, SETTLE)
+        sums = weigh(p, s, 1.0f, 0.0f, 0.0f);
+    } else
+        sums = weigh(p, s, c, m0, m1);
+    rows[0].sum = fused(rows[0].sum, shrink0, sums.x);
+    rows[1].sum = fused(rows[1].sum, shrink1, sums.y);
+    if (!is_first) {
+        EACH(O_PIECES, RESCALE)
+    }
+}
+
+// P, and the rows' sums with it.
+inlined void soften(uint p[2 * S_PIECES], float s[4 * S_PIECES], float o[4 * O_PIECES], row_state rows[2], float c)
+{
+    const float2 sums = weigh(p, s, c, rows[0].m, rows[1].m);
+    const int outgrown = !(sums.x <= MOST_WEIGHT && sums.y <= MOST_WEIGHT) || is_coarse(rows[0].m) ||
+                         is_coarse(rows[1].m);
+    if (__builtin_expect(any_of_warp(outgrown), 0))
+        weigh_exactly(p, s, o, rows, c, 0);
+    else {
+        rows[0].sum += sums.x;
+        rows[1].sum += sums.y;
+    }
+}
+
+// ---- Results ------------------------------------------------------------------------------------------------
+
+#define PACK_FOUR(i, r)                                                                                  \
+    pack(o[4 * i + 2 * r] * inverse, o[4 * i + 2 * r + 1] * inverse)
+
+// A row's 32 columns of four pieces are with four lanes, two of each piece. They change places so that lane t has all
+// eight columns of piece t.
+inlined uint4 chunk_of_lane(uint w0, uint w1, uint w2, uint w3, int lane)
+{
+    const int odd = lane & 1, high = lane & 2;
+    uint other;
+    other = exchange(odd ? w0 : w1, 1);
+    w0 = odd ? other : w0;
+    w1 = odd ? w1 : other;
+    other = exchange(odd ? w2 : w3, 1);
+    w2 = odd ? other : w2;
+    w3 = odd ? w3 : other;
+    other = exchange(high ? w0 : w2, 2);
+    w0 = high ? other : w0;
+    w2 = high ? w2 : other;
+    other = exchange(high ? w1 : w3, 2);
+    w1 = high ? other : w1;
+    w3 = high ? w3 : other;
+    return (uint4)(w0, w1, w2, w3);
+}
+
+inlined void store_columns(__global ushort *row, int column, int head_dim, uint4 chunk, int is_aligned)
+{
+    if (is_aligned) {
+        if (column < head_dim)
+            *(__global uint4 *)(row + column) = chunk;
+        return;
+    }
+    const uint words[4] = {chunk.x, chunk.y, chunk.z, chunk.w};
+#pragma unroll
+    for (int i = 0; i < CHUNK / 2; i++)
+        if (column + i < head_dim)
+            row[column + i] = (ushort)(words[i / 2] >> 16 * (i % 2));
+}
+
+// O / sum and ln(sum exp) of the work-item's rows.
+inlined void write_rows(float o[4 * O_PIECES], const row_state rows[2], const __local query_tile *tile, const attention_buffers *in, const attention_args *a)
+{
+    const int column = column_of_item();
+    const int is_aligned = is_chunked(in->o, &a->o) && a->head_dim_v % (CHUNK / 2) == 0;
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        float sum = rows[r].sum;
+        sum += exchange_float(sum, 1);
+        sum += exchange_float(sum, 2);
+        const int is_empty = sum == 0.0f; // no key was allowed
+        const float inverse = is_empty ? 0.0f : inverse_fast(sum);
+        const int row = row_of_item() + 8 * r;
+        const int exists = tile->first_row + row < tile->q_len;
+        if (exists && column == 0 && has(a, FEATURE_LSE)) {
+            const float lse = is_empty ? -INFINITY : (rows[r].m + log2_fast(sum)) * LN_2;
+            in->lse[tile->lse + row * a->lse.token] = lse * a->lse_unit;
+        }
+        __global ushort *to = (__global ushort *)in->o + tile->o + row * a->o.token;
+#pragma unroll
+        for (int i = 0; i < O_PIECES; i += 4) {
+            const uint4 chunk = chunk_of_lane(PACK_FOUR(i, r), PACK_FOUR((i + 1), r), PACK_FOUR((i + 2), r),
+                                              PACK_FOUR((i + 3), r), column / 2);
+            if (exists)
+                store_columns(to, 8 * i + 4 * column, a->head_dim_v, chunk, is_aligned);
+        }
+    }
+}
+
+// ---- Consumers ------------------------------------------------------------------------------------------------
+
+inlined void begin_rows(row_state rows[2], const __local query_tile *tile)
+{
+    rows[0].m = rows[1].m = tile->start_max;
+    rows[0].sum = rows[1].sum = column_of_item() == 0 ? tile->start_sum : 0.0f;
+}
+
+#define CLEAR(i) o[4 * i] = o[4 * i + 1] = o[4 * i + 2] = o[4 * i + 3] = 0.0f;
+
+inlined void clear(float o[4 * O_PIECES]) { EACH(O_PIECES, CLEAR) }
+
+// Matrices in local memory, as the products find them.
+inlined ulong q_matrix(uint memory, uint number, uint place)
+{
+    return matrix_at(memory + place * Q_BYTES + number * Q_CONSUMER_BYTES, CHUNK, 8 * PANEL_ROW);
+}
+
+inlined ulong k_matrix(uint memory, uint stage)
+{
+    return matrix_at(memory + K_BEGIN + stage * K_BYTES, CHUNK, 8 * PANEL_ROW);
+}
+
+inlined ulong v_matrix(uint memory, uint stage)
+{
+    return matrix_at(memory + V_BEGIN + stage * V_BYTES, KV_PANEL_BYTES, 8 * PANEL_ROW);
+}
+
+// Begins, in the consumer's turn, S = Q K^T of the block at `next` and O += P V of the one before it; waits for S.
+inlined void multiply(float s[4 * S_PIECES], float o[4 * O_PIECES], const uint p[2 * S_PIECES], ring at, ring next,
+                      uint memory, uint number, uint q_place)
+{
+    wait_for(memory + K_FULL(next.stage), next.parity);
+    named_sync(TURN_OF(number), 2 * WARPGROUP);
+    show_to_products();
+    begin_qk(s, q_matrix(memory, number, q_place), k_matrix(memory, next.stage));
+    wait_for(memory + V_FULL(at.stage), at.parity);
+    show_to_products();
+    begin_pv(o, p, v_matrix(memory, at.stage));
+    named_arrive(TURN_OF(number + 1 == CONSUMERS ? 0 : number + 1), 2 * WARPGROUP);
+    end_qk_before_pv(s);
+    release(memory + K_EMPTY(next.stage));
+}
+
+inlined void consume(uint memory, uint number, const __local query_tile *tiles, const attention_buffers *in,
+                     const attention_args *a)
+{
+    const float c = SCORE_FULL ? LOG2_E : a->scale_log2; // what scores, after `transform`, are multiplied by
+    float s[4 * S_PIECES], o[4 * O_PIECES];
+    uint p[2 * S_PIECES];
+    row_state rows[2];
+    ring at = {0, 0};
+    uint count = 0; // of tiles before
+
+    wait_for(memory + Q_FULL(0), 0);
+    if (tiles[0].first_row == NO_TILE)
+        return;
+    if (number == 0)
+        named_arrive(TURN_OF(0), 2 * WARPGROUP);
+    int block = tiles[0].last_block;
+    begin_rows(rows, &tiles[0]);
+    clear(o);
+    wait_for(memory + K_FULL(0), 0);
+    show_to_products();
+    begin_qk(s, q_matrix(memory, number, 0), k_matrix(memory, 0));
+    end_qk(s);
+    release(memory + K_EMPTY(0));
+    transform(s, &tiles[0], block, a);
+    if (block < tiles[0].full_begin || block >= tiles[0].full_end)
+        forbid(s, &tiles[0], block, c);
+    weigh_exactly(p, s, o, rows, c, 1);
+
+    // for each block of keys, of one query tile after another:
+    //     begin S = Q K^T, and O += P V of the block before
+    //     S = -inf where a row may not see a key
+    //     if the block is a tile's first: write O / l and m + ln l of the tile before; O, l = 0
+    //     P = exp(S - m);  l += row sums of P;  if they outgrow m: m = row maximum, rescale l and O, P again
+    // O += P V of the last; write O / l
+    for (;;) {
+        // Blocks that every row sees whole.
+        const int full_begin = tiles[count % DESCRIPTIONS].full_begin, full_end = tiles[count % DESCRIPTIONS].full_end;
+        while (block > full_begin && block <= full_end) {
+            ring next = at;
+            advance(&next);
+            block--;
+            multiply(s, o, p, at, next, memory, number, count % Q_PLACES);
+            transform(s, &tiles[count % DESCRIPTIONS], block, a);
+            end_pv(o);
+            release(memory + V_EMPTY(at.stage));
+            soften(p, s, o, rows, c);
+            at = next;
+        }
+        // One that needs a look: at the border of what rows see, or the next tile's first.
+        const int is_first = block == tiles[count % DESCRIPTIONS].first_block;
+        block--;
+        if (is_first) {
+            release(memory + Q_EMPTY(count % Q_PLACES));
+            count++;
+            wait_for(memory + Q_FULL(count % Q_PLACES), count / Q_PLACES & 1);
+            if (tiles[count % DESCRIPTIONS].first_row == NO_TILE)
+                break;
+            block = tiles[count % DESCRIPTIONS].last_block;
+        }
+        const __local query_tile *tile = &tiles[count % DESCRIPTIONS];
+        ring next = at;
+        advance(&next);
+        multiply(s, o, p, at, next, memory, number, count % Q_PLACES);
+        transform(s, tile, block, a);
+        if (block < tile->full_begin || block >= tile->full_end)
+            forbid(s, tile, block, c);
+        end_pv(o);
+        release(memory + V_EMPTY(at.stage));
+        if (is_first) {
+            write_rows(o, rows, &tiles[(count - 1) % DESCRIPTIONS], in, a);
+            begin_rows(rows, tile);
+            clear(o);
+            weigh_exactly(p, s, o, rows, c, 1);
+        } else
+            soften(p, s, o, rows, c);
+        at = next;
+    }
+    wait_for(memory + V_FULL(at.stage), at.parity);
+    show_to_products();
+    begin_pv(o, p, v_matrix(memory, at.stage));
+    end_pv(o);
+    write_rows(o, rows, &tiles[(count - 1) % DESCRIPTIONS], in, a);
+}
+
+// ---- The whole ------------------------------------------------------------------------------------------------
+
+inlined void begin_barriers(uint memory)
+{
+#pragma unroll
+    for (int i = 0; i < Q_PLACES; i++) {
+        barrier_begin(memory + Q_FULL(i), WARPGROUP);
+        barrier_begin(memory + Q_EMPTY(i), CONSUMERS * 4);
+    }
+#pragma unroll
+    for (int i = 0; i < STAGES; i++) {
+        barrier_begin(memory + K_FULL(i), WARPGROUP);
+        barrier_begin(memory + K_EMPTY(i), CONSUMERS * 4);
+        barrier_begin(memory + V_FULL(i), WARPGROUP);
+        barrier_begin(memory + V_EMPTY(i), CONSUMERS * 4);
+    }
+    barriers_begun();
+}
+
+__kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void forward(ATTENTION_BUFFERS, attention_args args)
+{
+    __local __attribute__((aligned(1024))) uchar memory_bytes[MEMORY_BYTES];
+    __local query_tile tiles[DESCRIPTIONS];
+    const attention_buffers buffers = GATHERED_BUFFERS;
+    if (args.num_groups == 0)
+        return;
+    const uint memory = (uint)(size_t)memory_bytes;
+    const uint warpgroup = warp_uniform((uint)get_local_id(0) / WARPGROUP);
+    if (get_local_id(0) == 0)
+        begin_barriers(memory);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (warpgroup == CONSUMERS) {
+        __asm__ volatile("//@setmaxnreg.dec.sync.aligned.u32 " TEXT(PRODUCER_REGISTERS) ";\n");
+        produce(memory, tiles, &buffers, &args);
+    } else {
+        __asm__ volatile("//@setmaxnreg.inc.sync.aligned.u32 " TEXT(CONSUMER_REGISTERS) ";\n");
+        consume(memory, warpgroup, tiles, &buffers, &args);
+    }
+}
