@@ -111,8 +111,10 @@ inlined ulong matrix_at(uint address, uint leading, uint stride)
 
 #if Q_TYPE == TYPE_BF16
 #define MMA_TYPE "bf16"
+#define MAP_TYPE "10" // of elements, in maps of tensors
 #else
 #define MMA_TYPE "f16"
+#define MAP_TYPE "6"
 #endif
 
 #define S_NAMES(i) "%[s" #i "a],%[s" #i "b],%[s" #i "c],%[s" #i "d]"
@@ -310,6 +312,16 @@ inlined void copy_chunk(uint to, const __global uchar *from, int bytes)
     __asm__ volatile("cp.async.cg.shared.global [%0],[%1],16,%2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
 
+inlined void copy_whole_chunk(uint to, const __global uchar *from)
+{
+    __asm__ volatile("cp.async.cg.shared.global [%0],[%1],16;" ::"r"(to), "l"(from) : "memory");
+}
+
+inlined void clear_chunk(uint to)
+{
+    __asm__ volatile("st.shared.v4.u32 [%0],{%1,%1,%1,%1};" ::"r"(to), "r"(0) : "memory");
+}
+
 // Arrives once the copies that the work-item has begun are done.
 inlined void arrive_after_copies(uint address)
 {
@@ -321,6 +333,106 @@ inlined void end_copies(void) { __asm__ volatile("cp.async.wait_all;" ::: "memor
 inlined void store_element(uint to, ushort element)
 {
     __asm__ volatile("st.shared.u16 [%0],%1;" ::"r"(to), "h"(element) : "memory");
+}
+
+// Arrives, and keeps the phase from ending before the copy engine has written so many bytes.
+inlined void arrive_for_bytes(uint address, uint bytes)
+{
+    __asm__ volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _,[%0],%1;" ::"r"(address), "r"(bytes) : "memory");
+}
+
+// A box of a mapped tensor: its first column, row, head and batch entry.
+inlined void copy_box(uint to, ulong map, int column, int row, int head, int batch, uint barrier_address)
+{
+    __asm__ volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+                     "[%0],[%1,{%2,%3,%4,%5}],[%6];" ::"r"(to),
+                     "l"(map), "r"(column), "r"(row), "r"(head), "r"(batch), "r"(barrier_address)
+                     : "memory");
+}
+
+// ---- Maps of tensors, for the copy engine ------------------------------------------------------------------
+
+// A map is 128 bytes that only these statements know (PTX ISA, "tensormap.replace"); it begins as zeros.
+#define MAP_SET(field, type, constraint, value)                                                          \
+    __asm__ volatile("//@tensormap.replace.tile." field ".shared::cta.b1024." type " [%0]," "%1;\n" ::"r"(at), \
+                     constraint(value)                                                                   \
+                     : "memory")
+#define MAP_SET_AXIS(field, axis, type, constraint, value)                                               \
+    __asm__ volatile("//@tensormap.replace.tile." field ".shared::cta.b1024." type " [%0]," axis ",%1;\n" ::"r"( \
+                         at),                                                                            \
+                     constraint(value)                                                                   \
+                     : "memory")
+#define MAP_SET_CODE(field, code)                                                                        \
+    __asm__ volatile("//@tensormap.replace.tile." field ".shared::cta.b1024.b32 [%0]," code ";\n" ::"r"(at) : "memory")
+
+inlined void map_address(uint at, ulong address) { MAP_SET("global_address", "b64", "l", address); }
+
+inlined void map_axes(uint at, int count) { MAP_SET("rank", "b32", "r", count - 1); }
+
+inlined void map_axis_0(uint at, int size, int box)
+{
+    MAP_SET_AXIS("global_dim", "0", "b32", "r", size);
+    MAP_SET_AXIS("box_dim", "0", "b32", "r", box);
+    MAP_SET_AXIS("element_stride", "0", "b32", "r", 1);
+}
+
+// stride: bytes from element to element.
+#define MAP_AXIS(number, before)                                                                         \
+    MAP_SET_AXIS("global_dim", number, "b32", "r", size);                                                \
+    MAP_SET_AXIS("box_dim", number, "b32", "r", box);                                                    \
+    MAP_SET_AXIS("element_stride", number, "b32", "r", 1);                                               \
+    MAP_SET_AXIS("global_stride", before, "b64", "l", stride);
+
+inlined void map_axis_1(uint at, int size, int box, long stride) { MAP_AXIS("1", "0") }
+
+inlined void map_axis_2(uint at, int size, long stride)
+{
+    const int box = 1;
+    MAP_AXIS("2", "1")
+}
+
+inlined void map_axis_3(uint at, int size, long stride)
+{
+    const int box = 1;
+    MAP_AXIS("3", "2")
+}
+
+// 16-bit elements, chunks swizzled as wgmma wants them, zeros beyond the tensor.
+inlined void map_elements(uint at)
+{
+    MAP_SET_CODE("elemtype", MAP_TYPE);
+    MAP_SET_CODE("interleave_layout", "0");
+    MAP_SET_CODE("swizzle_mode", "3");
+    MAP_SET_CODE("fill_mode", "0");
+}
+
+inlined void store_global(ulong address, ulong word)
+{
+    __asm__ volatile("st.global.u64 [%0],%1;" ::"l"(address), "l"(word) : "memory");
+}
+
+// From now on the copy engine sees the map as it was written.
+inlined void show_map(ulong map)
+{
+    __asm__ volatile("fence.proxy.tensormap::generic.release.gpu; "
+                     "fence.proxy.tensormap::generic.acquire.gpu [%0],128;" ::"l"(map)
+                     : "memory");
+}
+
+inlined uint multiprocessor(void)
+{
+    uint number;
+    __asm__ volatile("mov.u32 %0,%%smid;" : "=r"(number));
+    return number;
+}
+
+// Global memory of the program's, which src/ptx_route.c adds to it.
+#define MAP_PLACES 256
+inlined ulong program_memory(void)
+{
+    ulong address;
+    __asm__ volatile("//@mov.u64 %0,clattn_program_memory;\n" : "=l"(address));
+    return address;
 }
 
 // What was written to local memory is seen by the products that follow.

@@ -76,7 +76,11 @@ typedef struct query_tile {
     float slope;
     int seen_begin; // keys that some row may see
     int seen_end;
-    int is_aligned; // rows of q, k and v begin at multiples of 16 bytes
+    int is_aligned; // rows of q, k and v are whole chunks
+    int is_by_chunks; // not even whole blocks come by the copy engine
+    int first_key; // row of the tensor
+    int head_kv;
+    int batch;
     long q; // elements from the begin of the buffers to the first row
     long k;
     long v;
@@ -100,6 +104,9 @@ inlined void advance(ring *r)
         r->parity ^= 1;
     }
 }
+
+// One of the producers does what takes one work-item.
+inlined int is_first_producer(void) { return item() == CONSUMERS * WARPGROUP; }
 
 // ---- Query tiles in order -----------------------------------------------------------------------------------
 
@@ -143,6 +150,12 @@ inlined int is_chunked(const __global void *buffer, const tensor_address *t)
 
 inlined int ceil_divide(int a, int b) { return (a + b - 1) / b; }
 
+inlined int is_aligned(const attention_buffers *in, const attention_args *a)
+{
+    return is_chunked(in->q, &a->q) && is_chunked(in->k, &a->k) && is_chunked(in->v, &a->v) &&
+           (a->head_dim_qk | a->head_dim_v) % (CHUNK / 2) == 0;
+}
+
 // Written field by field: the producers have few registers.
 inlined void describe_tile(__local query_tile *tile, const work_place *place, const sequence *seq,
                            const attention_buffers *in, const attention_args *a)
@@ -153,7 +166,10 @@ inlined void describe_tile(__local query_tile *tile, const work_place *place, co
     const int is_empty = seen.end <= seen.begin;
     // Without keys: one block of zeros, which no row sees.
     tile->first_row = first_row;
-    tile->is_aligned = is_chunked(in->q, &a->q) && is_chunked(in->k, &a->k) && is_chunked(in->v, &a->v);
+    tile->is_aligned = is_aligned(in, a);
+    tile->first_key = seq->first_k;
+    tile->head_kv = head_kv;
+    tile->batch = place->batch;
     tile->seen_begin = is_empty ? 0 : seen.begin;
     tile->seen_end = is_empty ? 0 : seen.end;
     tile->first_block = is_empty ? 0 : seen.begin / BLOCK_K;
@@ -200,20 +216,83 @@ inlined void find_tile(__local query_tile *tile, int *round, const attention_buf
     tile->first_row = NO_TILE;
 }
 
+// ---- Maps of tensors ----------------------------------------------------------------------------------------
+
+#ifndef COPY_ENGINE // 1: blocks of regular tensors come by the copy engine
+#define COPY_ENGINE 0
+#endif
+
+#if COPY_ENGINE
+
+#define MAP_WORDS 16 // of 64 bits
+#define MOST_STRIDE (1l << 39)
+
+inlined int is_mappable(const tensor_address *t)
+{
+    return t->token > 0 && t->token < MOST_STRIDE && t->head < MOST_STRIDE && t->batch < MOST_STRIDE;
+}
+
+// In the multiprocessor's own memory, by way of local memory.
+inlined void make_map(ulong map, __local ulong *scratch, const __global void *buffer, const tensor_address *t,
+                      int head_dim, const attention_args *a)
+{
+    for (int i = 0; i < MAP_WORDS; i++)
+        scratch[i] = 0;
+    const uint at = (uint)(size_t)scratch;
+    const int heads = a->heads_q / a->heads_per_kv;
+    map_address(at, (ulong)buffer + 2 * t->base);
+    map_axes(at, 4);
+    map_axis_0(at, head_dim, 64);
+    map_axis_1(at, has(a, FEATURE_CU_SEQLENS_K) ? a->total_k : a->kv_len, BLOCK_K, 2 * t->token);
+    map_axis_2(at, heads, t->head == 0 ? CHUNK : 2 * t->head);
+    map_axis_3(at, a->batch, t->batch == 0 ? CHUNK : 2 * t->batch);
+    map_elements(at);
+    for (int i = 0; i < MAP_WORDS; i++)
+        store_global(map + 8 * i, scratch[i]);
+    show_map(map);
+}
+
+// The copy engine reads a map from global memory. Each multiprocessor has room for two in the program's own memory:
+// only one work-group, which takes all its registers, is there at a time.
+inlined void make_maps(ulong *map_k, ulong *map_v, __local ulong *scratch, const attention_buffers *in,
+                       const attention_args *a)
+{
+    const uint place = multiprocessor();
+    if (!is_aligned(in, a) || !is_mappable(&a->k) || !is_mappable(&a->v) || place >= MAP_PLACES)
+        return;
+    *map_k = program_memory() + place * (2 * 8 * MAP_WORDS);
+    *map_v = *map_k + 8 * MAP_WORDS;
+    if (is_first_producer()) {
+        make_map(*map_k, scratch, in->k, &a->k, a->head_dim_qk, a);
+        make_map(*map_v, scratch, in->v, &a->v, a->head_dim_v, a);
+    }
+}
+
+#endif
+
 // ---- Producers ----------------------------------------------------------------------------------------------
+//
+// A block whose keys all count goes the short way: by the copy engine, or in whole chunks without a look. Blocks at the
+// border, where keys that no row of the tile sees become zero and are not read, and rows that are not made of whole
+// chunks, go the long way.
 
 #define PASS_ROWS (WARPGROUP * CHUNK / PANEL_ROW) // that the producers copy at a time, a chunk each of a panel
+#define PASSES (BLOCK_K / PASS_ROWS)
+#define PASS_BYTES (PASS_ROWS * PANEL_ROW)
 
-// A producer's chunk: its row in a pass, its first column in a panel, and its place in a panel. (Producers have few
-// registers too: each tells these anew.)
-inlined int row_of_chunk(void) { return (int)item() % WARPGROUP / (PANEL_ROW / CHUNK); }
+// A producer's chunk: its row in a pass, its first column in a panel, and its place in a panel. (Told anew for
+// every block: producers have few registers.)
+typedef struct producer {
+    int row;
+    int column;
+    uint place;
+} producer;
 
-inlined int column_of_chunk(void) { return (int)item() % (PANEL_ROW / CHUNK) * (CHUNK / 2); }
-
-inlined uint place_of_chunk(void)
+inlined producer make_producer(void)
 {
-    const uint row = (uint)row_of_chunk(), chunk = item() % (PANEL_ROW / CHUNK);
-    return row * PANEL_ROW + (chunk ^ row % 8) * CHUNK;
+    const uint id = item() % WARPGROUP, row = id / (PANEL_ROW / CHUNK), chunk = id % (PANEL_ROW / CHUNK);
+    const producer me = {(int)row, (int)chunk * (CHUNK / 2), row * PANEL_ROW + (chunk ^ row % 8) * CHUNK};
+    return me;
 }
 
 // A chunk of which `count` elements exist, at any alignment.
@@ -224,96 +303,205 @@ inlined void copy_elements(uint to, const __global ushort *from, int count)
         store_element(to + 2 * i, i < count ? from[i] : 0);
 }
 
-// The chunks of one row, one in each panel. What does not exist becomes zero and is not read; only the last panel may
-// have columns beyond the true head dim.
-inlined void copy_row(uint to, uint panel_bytes, int panels, const __global ushort *row, int exists, int head_dim,
+// The chunks of one row, one in each panel; the long way. What does not exist becomes zero and is not read; only the last
+// panel may have columns beyond the true head dim.
+inlined void copy_row(uint to, uint panel_bytes, int panels, const __global ushort *row, int exists, int columns,
                       int is_aligned)
 {
-    const int last = clamp(head_dim - (64 * (panels - 1) + column_of_chunk()), 0, CHUNK / 2);
-    if (is_aligned) {
-#pragma unroll
-        for (int p = 0; p < panels; p++)
-            copy_chunk(to + p * panel_bytes, (const __global uchar *)(row + 64 * p),
-                       exists ? 2 * (p < panels - 1 ? CHUNK / 2 : last) : 0);
-    } else {
 #pragma unroll 1
-        for (int p = 0; p < panels; p++)
-            copy_elements(to + p * panel_bytes, row + 64 * p, exists ? (p < panels - 1 ? CHUNK / 2 : last) : 0);
+    for (int p = 0; p < panels; p++) {
+        const int count = exists ? clamp(columns - 64 * p, 0, CHUNK / 2) : 0;
+        if (is_aligned)
+            copy_chunk(to, (const __global uchar *)row, 2 * count);
+        else
+            copy_elements(to, row, count);
+        to += panel_bytes;
+        row += 64;
     }
 }
 
-// A block of K or V, whose first key is in row `first`.
-inlined void copy_block(uint to, int panels, const __global ushort *buffer, const tensor_address *t, long first,
-                        int first_key, const __local query_tile *tile, int head_dim, const attention_buffers *in,
-                        const attention_args *a)
+// K or V of one head as the producers copy it.
+typedef struct key_copy {
+    const __global ushort *buffer;
+    const tensor_address *t;
+    long first; // elements to the first key
+    int head_dim;
+    int panels;
+} key_copy;
+
+inlined key_copy copy_of_k(const __local query_tile *tile, const attention_buffers *in, const attention_args *a)
 {
-    const int is_aligned = tile->is_aligned;
-    const int before = first_key + row_of_chunk() - tile->seen_begin;
-    const uint seen = (uint)(tile->seen_end - tile->seen_begin);
-    to += place_of_chunk();
+    const key_copy copy = {(const __global ushort *)in->k, &a->k, tile->k, a->head_dim_qk,
+                           PANELS(HEAD_DIM_QK)};
+    return copy;
+}
+
+inlined key_copy copy_of_v(const __local query_tile *tile, const attention_buffers *in, const attention_args *a)
+{
+    const key_copy copy = {(const __global ushort *)in->v, &a->v, tile->v, a->head_dim_v,
+                           PANELS(HEAD_DIM_V)};
+    return copy;
+}
+
+inlined key_rows rows_of_copy(const key_copy *copy, const __local query_tile *tile, const attention_buffers *in,
+                              const attention_args *a)
+{
+    const key_rows rows = {copy->first, copy->t->token, in->block_table + tile->table, copy->t->batch,
+                           a->num_pages - 1};
+    return rows;
+}
+
+inlined void copy_border_block(uint to, const key_copy *copy, int block, const __local query_tile *tile,
+                               const attention_buffers *in, const attention_args *a)
+{
+    const producer me = make_producer();
+    const key_rows rows = rows_of_copy(copy, tile, in, a);
+    const int begin = tile->seen_begin, end = tile->seen_end, is_aligned = tile->is_aligned;
+    int key = block * BLOCK_K + me.row;
+    to += me.place;
+#pragma unroll 1
+    for (int i = 0; i < PASSES; i++) {
+        const int exists = key >= begin && key < end;
+        const long row = exists ? row_of_key(&rows, key) : rows.first;
+        copy_row(to, KV_PANEL_BYTES, copy->panels, copy->buffer + row + me.column, exists, copy->head_dim - me.column, is_aligned);
+        to += PASS_BYTES;
+        key += PASS_ROWS;
+    }
+}
+
+// Chunks beyond the true head dim are zero from the beginning (clear_beyond).
+inlined void copy_whole_row(uint to, const key_copy *copy, const __global uchar *from, int has_last)
+{
+#pragma unroll
+    for (int p = 0; p < copy->panels; p++)
+        if (p < copy->panels - 1 || has_last)
+            copy_whole_chunk(to + p * KV_PANEL_BYTES, from + p * PANEL_ROW);
+}
+
+inlined void copy_whole_block(uint to, const key_copy *copy, int block, const __local query_tile *tile,
+                              const attention_buffers *in, const attention_args *a)
+{
+    const producer me = make_producer();
+    const int key = block * BLOCK_K + me.row;
+    const key_rows rows = rows_of_copy(copy, tile, in, a);
+    const int has_last = 64 * (copy->panels - 1) + me.column < copy->head_dim;
+    to += me.place;
 #if PAGE_SIZE > 0
-    const key_rows rows = {first, t->token, in->block_table + tile->table, t->batch, a->num_pages - 1};
-#pragma unroll 2
-    for (int i = 0; i < BLOCK_K; i += PASS_ROWS) {
-        const int exists = (uint)(before + i) < seen;
-        const long row = exists ? row_of_key(&rows, first_key + i + row_of_chunk()) : first;
-        copy_row(to + i * PANEL_ROW, KV_PANEL_BYTES, panels, buffer + row + column_of_chunk(), exists, head_dim, is_aligned);
+    int pages[PASSES]; // all looked up before the first is used
+#pragma unroll
+    for (int i = 0; i < PASSES; i++)
+        pages[i] = rows.table[(key + i * PASS_ROWS) / PAGE_SIZE];
+#pragma unroll
+    for (int i = 0; i < PASSES; i++) {
+        const long row = rows.first + clamp(pages[i], 0, rows.last_page) * rows.page +
+                         (key + i * PASS_ROWS) % PAGE_SIZE * rows.token;
+        copy_whole_row(to + i * PASS_BYTES, copy, (const __global uchar *)(copy->buffer + row + me.column), has_last);
     }
 #else
-    const __global ushort *row = buffer + column_of_chunk() + first + (first_key + row_of_chunk()) * t->token;
-#pragma unroll 2
-    for (int i = 0; i < BLOCK_K; i += PASS_ROWS) {
-        copy_row(to + i * PANEL_ROW, KV_PANEL_BYTES, panels, row, (uint)(before + i) < seen, head_dim, is_aligned);
-        row += PASS_ROWS * t->token;
+    const __global uchar *from = (const __global uchar *)(copy->buffer + row_of_key(&rows, key) + me.column);
+    const long pass = 2 * PASS_ROWS * rows.token;
+#pragma unroll
+    for (int i = 0; i < PASSES; i++) {
+        copy_whole_row(to + i * PASS_BYTES, copy, from, has_last);
+        from += pass;
     }
 #endif
 }
 
-inlined void copy_queries(uint to, const __global ushort *buffer, const __local query_tile *tile,
+// Zeroes the chunks beyond a true head dim, which the short way leaves alone.
+inlined void clear_beyond(uint first, int panels, int head_dim)
+{
+    const producer me = make_producer();
+    if (64 * (panels - 1) + me.column < head_dim)
+        return;
+    uint to = first + (panels - 1) * KV_PANEL_BYTES + me.place;
+#pragma unroll 1
+    for (int stage = 0; stage < STAGES; stage++)
+#pragma unroll 1
+        for (int i = 0; i < PASSES; i++)
+            clear_chunk(to + stage * panels * KV_PANEL_BYTES + i * PASS_BYTES);
+}
+
+// One block of K or V, which then arrives at its barrier. map: of the tensor, for the copy engine; 0: none.
+inlined void produce_block(uint to, uint full, const key_copy *copy, ulong map, int block,
+                           const __local query_tile *tile, const attention_buffers *in, const attention_args *a)
+{
+    const int is_aligned = tile->is_aligned;
+    const int is_whole = block * BLOCK_K >= tile->seen_begin && (block + 1) * BLOCK_K <= tile->seen_end;
+    if (is_whole && map != 0) {
+        if (!is_first_producer()) {
+            arrive(full);
+            return;
+        }
+        arrive_for_bytes(full, copy->panels * KV_PANEL_BYTES);
+#pragma unroll
+        for (int p = 0; p < copy->panels; p++)
+            copy_box(to + p * KV_PANEL_BYTES, map, 64 * p, tile->first_key + block * BLOCK_K,
+                     copy->t->head == 0 ? 0 : tile->head_kv, copy->t->batch == 0 ? 0 : tile->batch, full);
+        return;
+    }
+    if (is_whole && is_aligned)
+        copy_whole_block(to, copy, block, tile, in, a);
+    else
+        copy_border_block(to, copy, block, tile, in, a);
+    if (is_aligned)
+        arrive_after_copies(full);
+    else
+        arrive(full);
+}
+
+inlined void copy_queries(uint to, const __local query_tile *tile, const attention_buffers *in,
                           const attention_args *a)
 {
-    const int rows = tile->q_len - tile->first_row - row_of_chunk();
-    const __global ushort *first = buffer + column_of_chunk() + tile->q + row_of_chunk() * a->q.token;
-    to += place_of_chunk();
+    const producer me = make_producer();
+    const int rows = tile->q_len - tile->first_row - me.row, is_aligned = tile->is_aligned;
+    const __global ushort *row = (const __global ushort *)in->q + tile->q + me.row * a->q.token + me.column;
+    to += me.place;
 #pragma unroll 1
     for (int i = 0; i < BLOCK_Q; i += PASS_ROWS) {
-        copy_row(to + i / 64 * Q_CONSUMER_BYTES + i % 64 * PANEL_ROW, Q_PANEL_BYTES, PANELS(HEAD_DIM_QK),
-                 first, i < rows, a->head_dim_qk, tile->is_aligned);
-        first += PASS_ROWS * a->q.token;
+        copy_row(to + i / 64 * Q_CONSUMER_BYTES + i % 64 * PANEL_ROW, Q_PANEL_BYTES, PANELS(HEAD_DIM_QK), row, i < rows,
+                 a->head_dim_qk - me.column, is_aligned);
+        row += PASS_ROWS * a->q.token;
     }
 }
 
-// What the producer has copied arrives at a barrier.
-inlined void deliver(uint barrier_address, const __local query_tile *tile)
-{
-    if (tile->is_aligned)
-        arrive_after_copies(barrier_address);
-    else
-        arrive(barrier_address);
-}
-
 // Describes tile number `count` of the work-group, and copies its Q. One work-item looks for it.
-inlined void produce_queries(uint memory, __local query_tile *tiles, uint count, int *round,
+inlined void produce_queries(uint memory, __local query_tile *tiles, uint count, int *round, int is_by_chunks,
                              const attention_buffers *in, const attention_args *a)
 {
     const uint place = count % Q_PLACES;
     __local query_tile *tile = &tiles[count % DESCRIPTIONS];
-    if (item() == CONSUMERS * WARPGROUP) {
+    if (is_first_producer()) {
         wait_for(memory + Q_EMPTY(place), (count / Q_PLACES & 1) ^ 1);
         find_tile(tile, round, in, a);
     }
     named_sync(PRODUCERS_ALONE, WARPGROUP);
-    if (tile->first_row != NO_TILE)
-        copy_queries(memory + place * Q_BYTES, (const __global ushort *)in->q, tile, a);
-    deliver(memory + Q_FULL(place), tile);
+    if (tile->first_row == NO_TILE) {
+        arrive(memory + Q_FULL(place));
+        return;
+    }
+    if (is_first_producer())
+        tile->is_by_chunks = is_by_chunks;
+    copy_queries(memory + place * Q_BYTES, tile, in, a);
+    if (tile->is_aligned)
+        arrive_after_copies(memory + Q_FULL(place));
+    else
+        arrive(memory + Q_FULL(place));
 }
 
-inlined void produce(uint memory, __local query_tile *tiles, const attention_buffers *in, const attention_args *a)
+inlined void produce(uint memory, __local query_tile *tiles, __local ulong *scratch, const attention_buffers *in,
+                     const attention_args *a)
 {
     ring at = {0, 1};
     uint count = 0;
     int round = 0;
-    produce_queries(memory, tiles, count, &round, in, a);
+    ulong map_k = 0, map_v = 0;
+#if COPY_ENGINE
+    make_maps(&map_k, &map_v, scratch, in, a);
+#endif
+    clear_beyond(memory + K_BEGIN, PANELS(HEAD_DIM_QK), a->head_dim_qk);
+    clear_beyond(memory + V_BEGIN, PANELS(HEAD_DIM_V), a->head_dim_v);
+    produce_queries(memory, tiles, count, &round, map_k == 0, in, a);
     for (;;) {
         const __local query_tile *tile = &tiles[count % DESCRIPTIONS];
         if (tile->first_row == NO_TILE)
@@ -323,19 +511,17 @@ inlined void produce(uint memory, __local query_tile *tiles, const attention_buf
 #pragma unroll 1
         for (int block = last; block >= tile->first_block; block--) {
             wait_for(memory + K_EMPTY(at.stage), at.parity);
-            copy_block(memory + K_BEGIN + at.stage * K_BYTES, PANELS(HEAD_DIM_QK), (const __global ushort *)in->k,
-                       &a->k, tile->k, block * BLOCK_K, tile, a->head_dim_qk, in, a);
-            deliver(memory + K_FULL(at.stage), tile);
+            const key_copy k = copy_of_k(tile, in, a);
+            produce_block(memory + K_BEGIN + at.stage * K_BYTES, memory + K_FULL(at.stage), &k, map_k, block, tile, in, a);
             wait_for(memory + V_EMPTY(at.stage), at.parity);
-            copy_block(memory + V_BEGIN + at.stage * V_BYTES, PANELS(HEAD_DIM_V), (const __global ushort *)in->v,
-                       &a->v, tile->v, block * BLOCK_K, tile, a->head_dim_v, in, a);
-            deliver(memory + V_FULL(at.stage), tile);
+            const key_copy v = copy_of_v(tile, in, a);
+            produce_block(memory + V_BEGIN + at.stage * V_BYTES, memory + V_FULL(at.stage), &v, map_v, block, tile, in, a);
             advance(&at);
             if (Q_PLACES > 1 && block == last)
-                produce_queries(memory, tiles, count, &round, in, a);
+                produce_queries(memory, tiles, count, &round, map_k == 0, in, a);
         }
         if (Q_PLACES == 1)
-            produce_queries(memory, tiles, count, &round, in, a);
+            produce_queries(memory, tiles, count, &round, map_k == 0, in, a);
     }
     end_copies();
 }
@@ -353,9 +539,9 @@ inlined int row_of_item(void)
 inlined int column_of_item(void) { return (int)item() % 4 * 2; }
 
 // One lane of each warp tells that its warp is done with a place.
-inlined void release(uint barrier_address)
+inlined void release(uint barrier_address, int is_leader)
 {
-    if (item() % 32 == 0)
+    if (is_leader)
         arrive(barrier_address);
 }
 
@@ -637,20 +823,23 @@ inlined ulong v_matrix(uint memory, uint stage)
     return matrix_at(memory + V_BEGIN + stage * V_BYTES, KV_PANEL_BYTES, 8 * PANEL_ROW);
 }
 
-// Begins, in the consumer's turn, S = Q K^T of the block at `next` and O += P V of the one before it; waits for S.
+// Begins, in the consumer's turn, S = Q K^T of the block at `next` and O += P V of the one before it; waits for S. What
+// the copy engine has written needs not be shown to the products.
 inlined void multiply(float s[4 * S_PIECES], float o[4 * O_PIECES], const uint p[2 * S_PIECES], ring at, ring next,
-                      uint memory, uint number, uint q_place)
+                      int show_k, int show_v, uint memory, uint number, uint q_place, int is_leader)
 {
     wait_for(memory + K_FULL(next.stage), next.parity);
     named_sync(TURN_OF(number), 2 * WARPGROUP);
-    show_to_products();
+    if (show_k)
+        show_to_products();
     begin_qk(s, q_matrix(memory, number, q_place), k_matrix(memory, next.stage));
     wait_for(memory + V_FULL(at.stage), at.parity);
-    show_to_products();
+    if (show_v)
+        show_to_products();
     begin_pv(o, p, v_matrix(memory, at.stage));
     named_arrive(TURN_OF(number + 1 == CONSUMERS ? 0 : number + 1), 2 * WARPGROUP);
     end_qk_before_pv(s);
-    release(memory + K_EMPTY(next.stage));
+    release(memory + K_EMPTY(next.stage), is_leader);
 }
 
 inlined void consume(uint memory, uint number, const __local query_tile *tiles, const attention_buffers *in,
@@ -662,6 +851,7 @@ inlined void consume(uint memory, uint number, const __local query_tile *tiles, 
     row_state rows[2];
     ring at = {0, 0};
     uint count = 0; // of tiles before
+    const int is_leader = item() % 32 == 0;
 
     wait_for(memory + Q_FULL(0), 0);
     if (tiles[0].first_row == NO_TILE)
@@ -675,7 +865,7 @@ inlined void consume(uint memory, uint number, const __local query_tile *tiles, 
     show_to_products();
     begin_qk(s, q_matrix(memory, number, 0), k_matrix(memory, 0));
     end_qk(s);
-    release(memory + K_EMPTY(0));
+    release(memory + K_EMPTY(0), is_leader);
     transform(s, &tiles[0], block, a);
     if (block < tiles[0].full_begin || block >= tiles[0].full_end)
         forbid(s, &tiles[0], block, c);
@@ -690,22 +880,25 @@ inlined void consume(uint memory, uint number, const __local query_tile *tiles, 
     for (;;) {
         // Blocks that every row sees whole.
         const int full_begin = tiles[count % DESCRIPTIONS].full_begin, full_end = tiles[count % DESCRIPTIONS].full_end;
+        const int by_chunks = !COPY_ENGINE || tiles[count % DESCRIPTIONS].is_by_chunks;
+        int show_v = 1;
         while (block > full_begin && block <= full_end) {
             ring next = at;
             advance(&next);
             block--;
-            multiply(s, o, p, at, next, memory, number, count % Q_PLACES);
+            multiply(s, o, p, at, next, by_chunks, show_v, memory, number, count % Q_PLACES, is_leader);
             transform(s, &tiles[count % DESCRIPTIONS], block, a);
             end_pv(o);
-            release(memory + V_EMPTY(at.stage));
+            release(memory + V_EMPTY(at.stage), is_leader);
             soften(p, s, o, rows, c);
             at = next;
+            show_v = by_chunks;
         }
         // One that needs a look: at the border of what rows see, or the next tile's first.
         const int is_first = block == tiles[count % DESCRIPTIONS].first_block;
         block--;
         if (is_first) {
-            release(memory + Q_EMPTY(count % Q_PLACES));
+            release(memory + Q_EMPTY(count % Q_PLACES), is_leader);
             count++;
             wait_for(memory + Q_FULL(count % Q_PLACES), count / Q_PLACES & 1);
             if (tiles[count % DESCRIPTIONS].first_row == NO_TILE)
@@ -715,12 +908,12 @@ inlined void consume(uint memory, uint number, const __local query_tile *tiles, 
         const __local query_tile *tile = &tiles[count % DESCRIPTIONS];
         ring next = at;
         advance(&next);
-        multiply(s, o, p, at, next, memory, number, count % Q_PLACES);
+        multiply(s, o, p, at, next, 1, 1, memory, number, count % Q_PLACES, is_leader);
         transform(s, tile, block, a);
         if (block < tile->full_begin || block >= tile->full_end)
             forbid(s, tile, block, c);
         end_pv(o);
-        release(memory + V_EMPTY(at.stage));
+        release(memory + V_EMPTY(at.stage), is_leader);
         if (is_first) {
             write_rows(o, rows, &tiles[(count - 1) % DESCRIPTIONS], in, a);
             begin_rows(rows, tile);
@@ -760,6 +953,7 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void forward(AT
 {
     __local __attribute__((aligned(1024))) uchar memory_bytes[MEMORY_BYTES];
     __local query_tile tiles[DESCRIPTIONS];
+    __local __attribute__((aligned(128))) ulong scratch[16];
     const attention_buffers buffers = GATHERED_BUFFERS;
     if (args.num_groups == 0)
         return;
@@ -770,7 +964,7 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void forward(AT
     barrier(CLK_LOCAL_MEM_FENCE);
     if (warpgroup == CONSUMERS) {
         __asm__ volatile("//@setmaxnreg.dec.sync.aligned.u32 " TEXT(PRODUCER_REGISTERS) ";\n");
-        produce(memory, tiles, &buffers, &args);
+        produce(memory, tiles, scratch, &buffers, &args);
     } else {
         __asm__ volatile("//@setmaxnreg.inc.sync.aligned.u32 " TEXT(CONSUMER_REGISTERS) ";\n");
         consume(memory, warpgroup, tiles, &buffers, &args);

@@ -41,8 +41,24 @@ static void replace(char *at, size_t old_size, const char *text)
     memcpy(at, text, strlen(text));
 }
 
+/* What the kernel calls the program's memory, and where that is declared: outside of functions. */
+static const char MEMORY[] = "clattn_program_memory";
+static const char MEMORY_DECLARED[] = "\n.global .align 128 .b8 clattn_program_memory[65536];";
+
+/* Whether it could be declared, if the kernel asks for it. */
+static int declare_memory(char *ptx)
+{
+    char *at = strstr(ptx, ".address_size");
+    if (strstr(ptx, MEMORY) == NULL)
+        return 1;
+    if (at == NULL)
+        return 0;
+    replace(at + strcspn(at, "\n"), 0, MEMORY_DECLARED);
+    return 1;
+}
+
 /* In a buffer that has room for EXTRA more characters. NULL, or what is not as it should be. */
-enum { EXTRA = 64 };
+enum { EXTRA = 128 };
 static const char *uncover(char *ptx, const clattn__ptx_wish *wish)
 {
     char cap[32];
@@ -59,6 +75,8 @@ static const char *uncover(char *ptx, const clattn__ptx_wish *wish)
     snprintf(cap, sizeof cap, ".maxnreg %d\n", wish->registers);
     replace(group_size, 0, cap);
     replace(target, strlen(TARGET), NEW_TARGET);
+    if (!declare_memory(ptx))
+        return "the driver's PTX does not name its size of addresses";
     return NULL;
 }
 
@@ -72,8 +90,7 @@ clattn_status clattn__ptx_uncover(cl_program *out, clattn_context *context, cl_p
     *out = NULL;
     if (ptx != NULL) {
         memcpy(ptx, binary, size);
-        why = memchr(ptx, '\0', size) != NULL && strlen(ptx) + 1 < size ? "the driver's binary is no PTX"
-                                                                        : uncover(ptx, wish);
+        why = uncover(ptx, wish);
     }
     clattn__release(&context->allocator, binary);
     if (ptx != NULL && why == NULL) {

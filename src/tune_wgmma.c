@@ -15,10 +15,8 @@ typedef struct row {
 
 /* One for each head dim. Registers are what a multiprocessor has, 65536, shared out. */
 static const row rows[] = {
-    {64, 64, 3, 128, 2, 2, 32, 160},
-    {128, 128, 3, 80, 2, 2, 32, 160},
-    {192, 128, 2, 80, 2, 2, 40, 232},
-    {256, 256, 2, 64, 2, 1, 40, 232},
+    {32, 32, 3, 112, 2, 2, 32, 160},  {64, 64, 3, 128, 2, 2, 32, 160},  {128, 128, 3, 80, 2, 2, 32, 160},
+    {192, 128, 2, 80, 2, 2, 40, 232}, {256, 256, 2, 64, 2, 1, 40, 232},
 };
 
 enum { WARPGROUP = 128, REGISTERS = 65536 };
@@ -44,10 +42,12 @@ static int fits(const row *r, const clattn__device *device, const clattn__kernel
 int clattn__tile_nvidia_wgmma(clattn__tile *out, const clattn__device *device,
                               const clattn__kernel_shape *shape, int index)
 {
+    /* Each row twice: with the copy engine, which knows no pages, and without. */
+    const int has_pages = shape->page_size > 0, uses_engine = index == 0 && !has_pages;
     size_t i = 0;
     while (i < sizeof rows / sizeof *rows && !fits(&rows[i], device, shape))
         i++;
-    if (i == sizeof rows / sizeof *rows || index > 0)
+    if (i == sizeof rows / sizeof *rows || index + has_pages > 1)
         return 0;
     const row *r = &rows[i];
     memset(out, 0, sizeof *out);
@@ -61,10 +61,10 @@ int clattn__tile_nvidia_wgmma(clattn__tile *out, const clattn__device *device,
     out->local_bytes = local_bytes(r, shape);
     snprintf(out->options, sizeof out->options,
              "-DBLOCK_Q=%d -DBLOCK_K=%d -DCONSUMERS=%d -DSTAGES=%d -DQ_PLACES=%d -DPRODUCER_REGISTERS=%d "
-             "-DCONSUMER_REGISTERS=%d",
+             "-DCONSUMER_REGISTERS=%d -DCOPY_ENGINE=%d",
              (int)out->block_q, (int)r->block_k, (int)r->consumers, (int)r->stages, (int)r->q_places,
-             (int)r->producer_registers, (int)r->consumer_registers);
-    snprintf(out->label, sizeof out->label, "%dx%d, %d stages", (int)out->block_q, (int)r->block_k,
-             (int)r->stages);
+             (int)r->producer_registers, (int)r->consumer_registers, uses_engine);
+    snprintf(out->label, sizeof out->label, "%dx%d, %d stages%s", (int)out->block_q, (int)r->block_k,
+             (int)r->stages, uses_engine ? ", copy engine" : "");
     return 1;
 }
