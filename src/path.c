@@ -19,6 +19,10 @@ PIECE(hopper)
 PIECE(nvidia_wgmma)
 PIECE(portable)
 PIECE(decode)
+PIECE(nvidia_ptx)
+PIECE(nvidia_tile)
+PIECE(nvidia_half)
+PIECE(nvidia_mma)
 PIECE(cpu_vectors)
 PIECE(cpu)
 PIECE(cpu_decode)
@@ -66,10 +70,21 @@ static int is_any(const clattn__device *device, const char **why)
     return 1;
 }
 
-static int takes_nothing(const clattn_plan_desc *desc, const char **why)
+static int takes_mma(const clattn_plan_desc *desc, const char **why)
 {
-    (void)desc;
-    *why = "this version has no kernels for it";
+    enum { MAX_DIM = 256 };
+    if (desc->phase == CLATTN_PHASE_DECODE)
+        *why = "it has no decode kernels";
+    else if (desc->dtype_q == CLATTN_DTYPE_F32)
+        *why = "it takes q, k and v of 16 bits";
+    else if (desc->dtype_k != desc->dtype_q || desc->dtype_v != desc->dtype_q)
+        *why = "it takes q, k and v of one type";
+    else if (desc->head_dim_qk > MAX_DIM || desc->head_dim_v > MAX_DIM)
+        *why = "it takes head dims up to 256";
+    else if ((desc->features & CLATTN_FEATURE_V_IN_K) != 0)
+        *why = "it does not take v in k";
+    else
+        return 1;
     return 0;
 }
 
@@ -118,6 +133,7 @@ static int takes_wgmma(const clattn_plan_desc *desc, const char **why)
         }                               \
     }
 
+/* Of any GPU; other paths take them beside their own prefill kernels. */
 #define PORTABLE_DECODE                                                                                \
     FORWARD(clattn__tile_portable_decode, 1, "forward_any", "forward_aligned", "combine", PIECE(lazy), \
             PIECE(portable), PIECE(parts), PIECE(combine))
@@ -141,7 +157,13 @@ static const clattn__path table[] = {
      {FORWARD_PROGRAM(clattn__tile_nvidia_wgmma, 0, "forward", NULL, NULL, 0, 1, WGMMA_STATEMENTS,
                       PIECE(hopper), PIECE(nvidia_wgmma)),
       PORTABLE_DECODE, PORTABLE_DECODE_FEW}},
-    {CLATTN_PATH_NVIDIA_MMA, "nvidia_mma", is_sm_80, takes_nothing, {NO_PROGRAM, NO_PROGRAM, NO_PROGRAM}},
+    {CLATTN_PATH_NVIDIA_MMA,
+     "nvidia_mma",
+     is_sm_80,
+     takes_mma,
+     {FORWARD_ROWS(clattn__tile_nvidia_mma, 0, "forward_any", "forward_aligned", NULL, 16, PIECE(nvidia_ptx),
+                   PIECE(nvidia_tile), PIECE(nvidia_half), PIECE(nvidia_mma)),
+      PORTABLE_DECODE, PORTABLE_DECODE_FEW}},
     {CLATTN_PATH_PORTABLE,
      "portable",
      is_any,

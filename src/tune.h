@@ -44,6 +44,8 @@ int clattn__tile_cpu(clattn__tile *out, const clattn__device *device, const clat
                      int index);
 int clattn__tile_nvidia_wgmma(clattn__tile *out, const clattn__device *device,
                               const clattn__kernel_shape *shape, int index);
+int clattn__tile_nvidia_mma(clattn__tile *out, const clattn__device *device,
+                            const clattn__kernel_shape *shape, int index);
 /* Likewise of decode kernels: block_q counts pairs of query and head. */
 int clattn__tile_portable_decode(clattn__tile *out, const clattn__device *device,
                                  const clattn__kernel_shape *shape, int index);

@@ -1,4 +1,4 @@
-/* tune_wgmma.c: tile sizes of the nvidia_wgmma path (cl/nvidia_wgmma.cl). */
+/* tune_nvidia_wgmma.c: tile sizes of the nvidia_wgmma path (cl/nvidia_wgmma.cl). */
 #include "tune.h"
 
 #include <stdio.h>

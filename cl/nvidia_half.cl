@@ -1,0 +1,123 @@
+// nvidia_half.cl: both products of nvidia_mma.cl for q, k and v of 16 bits, by mma.m16n8k16. What it gives to its
+// path, as nvidia_tf32.cl does for f32:
+//     QK_STEPS                     steps that the head dim of q and k is multiplied in
+//     PV_FIRST                     whether O += P V goes before the next S = Q K^T
+//     WEIGHTS, set_weights         softmax weights as the second product takes them
+//     q_lane, k_lane, v_lane       what a work-item adds to addresses of Q, K and V in local memory
+//     load_q, multiply_qk          S = Q K^T
+//     multiply_pv                  O += P V
+//     store_o                      a row of O
+
+#if K_TYPE != TYPE_F32
+
+#define QK_STEPS (HEAD_DIM_QK / 16)
+#define PV_FIRST 0
+
+#define MULTIPLY_AS(type) PASTE(multiply_, type)
+#define PACK_AS(type) PASTE(pack_, type)
+
+// The accumulators of 16 keys are, rounded, the operand of one step of the second product.
+#define WEIGHTS(p) uint p[ROW_TILES][KEY_GROUPS / 2][4]
+
+inlined void set_weights(WEIGHTS(p), int t, int n, const float w[4])
+{
+    p[t][n / 2][n % 2 * 2] = PACK_AS(V_TYPE)(w[0], w[1]);
+    p[t][n / 2][n % 2 * 2 + 1] = PACK_AS(V_TYPE)(w[2], w[3]);
+}
+
+// Where a work-item's rows are within a tile: of Q, and of V transposed, 16 rows by 16 columns; of K likewise, with
+// the second and third matrix changed over.
+inlined uint q_lane(int lane) { return (lane & 15) * K_PITCH + (lane >> 4) * 16; }
+inlined uint k_lane(int lane) { return ((lane & 7) + (lane >> 4) * 8) * K_PITCH + (lane >> 3 & 1) * 16; }
+inlined uint v_lane(int lane) { return (lane & 15) * V_PITCH + (lane >> 4) * 16; }
+
+inlined void load_q(uint q[ROW_TILES][4], uint address, int step)
+{
+#pragma unroll
+    for (int t = 0; t < ROW_TILES; t++)
+        load_matrices(q[t], address + step * 32 + t * 16 * K_PITCH);
+}
+
+inlined void multiply_qk(float s[ROW_TILES][KEY_GROUPS][4], uint held[Q_HELD + 1][ROW_TILES][4], uint q_address,
+                         uint k_address)
+{
+#pragma unroll
+    for (int t = 0; t < ROW_TILES; t++)
+#pragma unroll
+        for (int n = 0; n < KEY_GROUPS; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                s[t][n][i] = 0.0f;
+#pragma unroll
+    for (int step = 0; step < QK_STEPS; step++) {
+        if (step >= Q_HELD)
+            load_q(held[Q_HELD], q_address, step);
+        uint(*const q)[4] = held[step < Q_HELD ? step : Q_HELD];
+#pragma unroll
+        for (int n = 0; n < KEY_GROUPS; n += 2) {
+            uint k[4];
+            load_matrices(k, k_address + step * 32 + n * 8 * K_PITCH);
+#pragma unroll
+            for (int t = 0; t < ROW_TILES; t++) {
+                MULTIPLY_AS(K_TYPE)(s[t][n], q[t], k[0], k[1]);
+                MULTIPLY_AS(K_TYPE)(s[t][n + 1], q[t], k[2], k[3]);
+            }
+        }
+    }
+}
+
+// The halves of a register of V that keys seen by some row of the warp lie in. seen: bit 2 n + e for key 8 n + 2 c + e.
+inlined uint seen_halves(uint seen, int n)
+{
+    return (seen >> 2 * n & 1 ? 0xffffu : 0u) | (seen >> 2 * n & 2 ? 0xffff0000u : 0u);
+}
+
+// all_seen (a constant): whether V is multiplied as it is; otherwise only at the keys seen, because 0 times what lies
+// at the others need not be 0.
+inlined void multiply_pv(float o[ROW_TILES][COLUMN_GROUPS][4], WEIGHTS(p), uint v_address, const int all_seen,
+                         uint seen)
+{
+#pragma unroll
+    for (int step = 0; step < KEY_GROUPS / 2; step++)
+#pragma unroll
+        for (int n = 0; n < COLUMN_GROUPS; n += 2) {
+            uint v[4];
+            load_matrices_transposed(v, v_address + n * 16 + step * 16 * V_PITCH);
+            if (!all_seen) {
+                v[0] &= seen_halves(seen, 2 * step);
+                v[1] &= seen_halves(seen, 2 * step + 1);
+                v[2] &= seen_halves(seen, 2 * step);
+                v[3] &= seen_halves(seen, 2 * step + 1);
+            }
+#pragma unroll
+            for (int t = 0; t < ROW_TILES; t++) {
+                MULTIPLY_AS(V_TYPE)(o[t][n], p[t][step], v[0], v[1]);
+                MULTIPLY_AS(V_TYPE)(o[t][n + 1], p[t][step], v[2], v[3]);
+            }
+        }
+}
+
+// Row r (0 or 1) of a row tile, times `factor`; aligned (a constant): pairs of columns are stored at once.
+inlined void store_o(__global o_t *row, float o[COLUMN_GROUPS][4], int r, float factor, int lane, int columns,
+                     const int aligned)
+{
+#pragma unroll
+    for (int n = 0; n < COLUMN_GROUPS; n++) {
+        const int column = 8 * n + lane % 4 * 2;
+        const float x = o[n][2 * r] * factor, y = o[n][2 * r + 1] * factor;
+        if (aligned && column + 1 < columns) {
+#if O_TYPE == TYPE_F32
+            *(__global float2 *)(row + column) = (float2)(x, y);
+#else
+            *(__global uint *)(row + column) = PACK_AS(O_TYPE)(x, y);
+#endif
+        } else {
+            if (column < columns)
+                STORE1(O_TYPE)(row, column, x);
+            if (column + 1 < columns)
+                STORE1(O_TYPE)(row, column + 1, y);
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,625 @@
+// nvidia_mma.cl: forward attention on the matrix units of NVIDIA's GPUs, compute capability 8.0 and up, by
+// mma.sync: nvidia_ptx.cl has the instructions, nvidia_half.cl and nvidia_tf32.cl the two products.
+//
+// A work-group owns BLOCK_Q query rows of one head, each warp WARP_ROWS of them, and walks over the keys that they
+// may see, BLOCK_K at a time. Scores, weights and O of a warp stay in its registers, Q in local memory or, for its
+// first Q_HELD steps, in registers too. K and V come in by asynchronous copies to a ring of slots:
+//     slot i % STAGES:  [ K of tile i | V of tile i - 1 ]
+// which is what turn i multiplies.
+//
+// With TURNS two teams of warps take turns at the matrix units: while one multiplies, the other exponentiates. A team
+// waits for its turn at a barrier of its own, at which the other arrives when it has multiplied; so the same barrier
+// tells that tiles have come in, and that a slot may be filled again.
+
+// ---- Copies ---------------------------------------------------------------------------------------------
+
+#define CHUNK (16 / ELEMENT_BYTES) // elements
+
+// Work-items that share a row: the largest power of two that divides its chunks.
+#define LANES_OF_ROW(dim) (((dim) / CHUNK) & -((dim) / CHUNK))
+
+// 16 bytes of a row, from `column` on; zero at columns from `columns` on.
+inlined void copy_chunk(uint to, const __global k_t *row, int column, int columns, const int aligned)
+{
+    if (aligned) {
+        copy_16(to, row + column, clamp((columns - column) * ELEMENT_BYTES, 0, 16));
+        return;
+    }
+    uint4 chunk = (uint4)(0);
+    if (column < columns) {
+#if K_TYPE == TYPE_F32
+        chunk = as_uint4(GATHER_QUAD(K_TYPE)(row, column, columns));
+#else
+        chunk = (uint4)(GATHER_QUAD(K_TYPE)(row, column, columns), GATHER_QUAD(K_TYPE)(row, column + 4, columns));
+#endif
+    }
+    store_local(to, chunk);
+}
+
+// One of k and v, or q, whose rows are those of a sequence that is neither packed nor in pages.
+typedef struct source {
+    const __global k_t *head;
+    key_rows rows;
+    int columns;
+} source;
+
+// Rows first .. first + count - 1, from row `end` on as zeros. dim, pitch, count, aligned: constants.
+inlined void copy_rows(uint to, const source *from, int first, const int count, int end, const int dim,
+                       const int pitch, int id, const int is_q, const int aligned)
+{
+    const int lanes = LANES_OF_ROW(dim), step = ITEMS / lanes;
+#pragma unroll
+    for (int i = 0; i < (count + step - 1) / step; i++) {
+        const int r = id / lanes + i * step, row = first + r;
+        if (count % step != 0 && r >= count)
+            continue;
+        const int there = row < end;
+        const long at = !there ? 0 : is_q ? row * from->rows.token : row_of_key(&from->rows, row);
+#pragma unroll
+        for (int c = 0; c < dim / CHUNK; c += lanes) {
+            const int chunk = c + id % lanes;
+            copy_chunk(to + r * pitch + chunk * 16, from->head + at, chunk * CHUNK, there ? from->columns : 0, aligned);
+        }
+    }
+}
+
+// ---- A work-item's place ---------------------------------------------------------------------------------
+
+typedef struct worker {
+    int id;
+    int lane;
+    int team; // 0 goes first
+    int batch;
+    int head;
+    sequence seq;
+    int first_row; // of the work-group; last_row is the last that the sequence has
+    int last_row;
+    key_range keys;
+    int first_row_of_warp;
+    int last_row_of_warp;
+    key_range keys_of_warp;
+    source q, k, v;
+    const __global uchar *map_plane;
+    uint memory;         // address of the ring
+    __local float *m;    // the work-item's copies of its rows' references, natural (see weigh)
+    uint q_address;      // of the work-item's part of its warp's rows
+    uint k_lane, v_lane; // of a slot
+} worker;
+
+inlined worker make_worker(const attention_buffers *in, const attention_args *a, uint memory, __local float *m)
+{
+    const work_place place = place_of_group((int)get_group_id(1) + a->first_group, in, a);
+    worker w;
+    w.id = (int)get_local_id(0);
+    w.lane = w.id % WARP;
+    const int warp = w.id / WARP;
+    w.team = TURNS ? warp / (WARPS / 2) : 0;
+    w.batch = place.batch;
+    w.head = place.head;
+    w.seq = sequence_of(place.batch, in, a);
+    const int rows = w.seq.q_len, tiles = (rows + BLOCK_Q - 1) / BLOCK_Q;
+    // Under a causal bound the long tiles go first.
+    w.first_row = (place.q_tile < tiles ? tiles - 1 - place.q_tile : place.q_tile) * BLOCK_Q;
+    w.last_row = min(w.first_row + BLOCK_Q, rows) - 1;
+    w.keys = keys_of_rows(w.first_row, w.last_row, w.seq.kv_len, w.seq.band_begin, w.seq.band_end);
+    w.first_row_of_warp = w.first_row + warp * WARP_ROWS;
+    w.last_row_of_warp = min(w.first_row_of_warp + WARP_ROWS, rows) - 1;
+    w.keys_of_warp = keys_of_rows(w.first_row_of_warp, w.last_row_of_warp, w.seq.kv_len, w.seq.band_begin,
+                                  w.seq.band_end);
+    if (w.last_row < w.first_row) // the entry's q ends before
+        w.keys.end = w.keys.begin;
+    if (w.last_row_of_warp < w.first_row_of_warp)
+        w.keys_of_warp.end = w.keys_of_warp.begin;
+
+    const int head_kv = place.head / a->heads_per_kv;
+    w.q.head = in->q + query_base(&a->q, place.batch, place.head, &w.seq);
+    w.q.rows.token = a->q.token;
+    w.q.columns = a->head_dim_qk;
+    w.k.rows = rows_of_keys(&a->k, place.batch, head_kv, &w.seq, in, a);
+    w.k.head = in->k + w.k.rows.first;
+    w.k.rows.first = 0;
+    w.k.columns = a->head_dim_qk;
+    w.v.rows = rows_of_keys(&a->v, place.batch, head_kv, &w.seq, in, a);
+    w.v.head = in->v + w.v.rows.first;
+    w.v.rows.first = 0;
+    w.v.columns = a->head_dim_v;
+    w.map_plane = in->workspace + head_base(&a->tile_map, place.batch, place.head);
+
+    w.memory = memory;
+    w.m = m + w.id;
+    w.q_address = memory + (Q_APART ? RING_BYTES : 0) + warp * WARP_ROWS * K_PITCH + q_lane(w.lane);
+    w.k_lane = k_lane(w.lane);
+    w.v_lane = K_BYTES + v_lane(w.lane);
+    return w;
+}
+
+// The row of the work-item that has the results [t][n][2 r] and [t][n][2 r + 1].
+inlined int row_of(const worker *w, int t, int r) { return w->first_row_of_warp + w->lane / 4 + 16 * t + 8 * r; }
+
+// ---- Tiles of keys ---------------------------------------------------------------------------------------
+
+// The first key of the first tile from `key` on that masks leave something of; beyond the last key if there is none.
+inlined int next_tile(const worker *w, int key, const attention_args *a)
+{
+    if (SCORE_FULL && a->map_width > 0)
+        while (key < w->keys.end && tile_class(w->map_plane, w->first_row, w->last_row, key,
+                                               min(key + BLOCK_K, w->keys.end) - 1, a) == TILE_EMPTY)
+            key += BLOCK_K;
+    return key;
+}
+
+inlined int is_there(const worker *w, int tile) { return tile < w->keys.end; }
+
+// Whether rows of the warp may see keys of the tile, as far as the band goes.
+inlined int is_own(const worker *w, int tile)
+{
+    return tile < w->keys_of_warp.end && tile + BLOCK_K > w->keys_of_warp.begin;
+}
+
+// Where the ring stands.
+typedef struct ring {
+    int next_k; // the tiles to be copied next; beyond the last key: none
+    int next_v;
+    uint fill; // the slots to be filled and read next
+    uint read;
+} ring;
+
+inlined uint next_slot(uint slot) { return slot == (STAGES - 1) * SLOT_BYTES ? 0 : slot + SLOT_BYTES; }
+
+// Asks for the tiles of one more slot.
+inlined void fill_slot(ring *ring, const worker *w, const attention_args *a, const int aligned)
+{
+    const uint slot = w->memory + ring->fill;
+    if (is_there(w, ring->next_k))
+        copy_rows(slot, &w->k, ring->next_k, BLOCK_K, w->keys.end, HEAD_DIM_QK, K_PITCH, w->id, 0, aligned);
+    if (is_there(w, ring->next_v))
+        copy_rows(slot + K_BYTES, &w->v, ring->next_v, BLOCK_K, w->keys.end, HEAD_DIM_V, V_PITCH, w->id, 0,
+                  aligned);
+    close_copies();
+    ring->next_v = ring->next_k;
+    ring->next_k = is_there(w, ring->next_k) ? next_tile(w, ring->next_k + BLOCK_K, a) : ring->next_k;
+    ring->fill = next_slot(ring->fill);
+}
+
+// ---- Turns -----------------------------------------------------------------------------------------------
+
+#define TURN_OF(team) (1u + (team)) // its barrier's name
+
+// Waits for the turn; what the slot to be read holds has then come in. Fills the slot that was read last.
+inlined void begin_turn(ring *ring, const worker *w, const attention_args *a, const int aligned)
+{
+    WAIT_FOR_COPIES(STAGES - 2);
+    if (TURNS)
+        wait_at(TURN_OF(w->team), ITEMS);
+    else
+        barrier(CLK_LOCAL_MEM_FENCE);
+    fill_slot(ring, w, a, aligned);
+}
+
+// tile: the turn's of K. The last turn of team 1 is followed by none.
+inlined void end_turn(ring *ring, const worker *w, int tile)
+{
+    ring->read = next_slot(ring->read);
+    if (TURNS && (w->team == 0 || is_there(w, tile))) {
+        WAIT_FOR_COPIES(STAGES - 2);
+        arrive_at(TURN_OF(1 - w->team), ITEMS);
+    }
+}
+
+// A turn for the other warps.
+inlined void pass_turn(ring *ring, const worker *w, int tile, const attention_args *a, const int aligned)
+{
+    begin_turn(ring, w, a, aligned);
+    end_turn(ring, w, tile);
+}
+
+// ---- Q ---------------------------------------------------------------------------------------------------
+
+// Plain scores are compared before they are scaled, so that the sign of the scale goes to Q.
+inlined void negate_q(uint to, int id)
+{
+    const uint signs = K_TYPE == TYPE_F32 ? 0x80000000u : 0x80008000u;
+    for (int i = id; i < Q_BYTES / 16; i += ITEMS) {
+        uint x[4];
+        load_local(x, to + i * 16);
+        store_local(to + i * 16, (uint4)(x[0], x[1], x[2], x[3]) ^ signs);
+    }
+}
+
+// Begins with all copies under way that may be, and Q there.
+inlined ring load_first(uint held[Q_HELD + 1][ROW_TILES][4], const worker *w, const attention_args *a,
+                        const int aligned)
+{
+    const uint q_memory = w->memory + (Q_APART ? RING_BYTES : 0);
+    ring ring = {next_tile(w, w->keys.begin, a), w->keys.end, 0, 0};
+    copy_rows(q_memory, &w->q, w->first_row, BLOCK_Q, w->last_row + 1, HEAD_DIM_QK, K_PITCH, w->id, 1, aligned);
+    if (Q_APART) {
+#pragma unroll
+        for (int i = 0; i < STAGES - 1; i++)
+            fill_slot(&ring, w, a, aligned);
+        WAIT_FOR_COPIES(STAGES - 2);
+    } else {
+        close_copies();
+        WAIT_FOR_COPIES(0);
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (!SCORE_FULL && a->scale < 0.0f) {
+        negate_q(q_memory, w->id);
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
+#pragma unroll
+    for (int step = 0; step < Q_HELD; step++)
+        load_q(held[step], w->q_address, step);
+    if (!Q_APART) {
+        barrier(CLK_LOCAL_MEM_FENCE);
+#pragma unroll
+        for (int i = 0; i < STAGES - 1; i++)
+            fill_slot(&ring, w, a, aligned);
+    }
+    if (TURNS && w->team == 1) {
+        WAIT_FOR_COPIES(STAGES - 2);
+        arrive_at(TURN_OF(0), ITEMS);
+    }
+    return ring;
+}
+
+// ---- Scores ----------------------------------------------------------------------------------------------
+
+#if SCORE_FULL
+
+// One row's scores through all that may change them, in the order of score.cl. Keys beyond the last repeat it.
+// class: of the tile, as far as masks go.
+inlined void finish_row(float s[KEY_GROUPS][4], int r, const worker *w, int row, int first_key, int class,
+                        const attention_buffers *in, const attention_args *a)
+{
+    const int last_key = w->keys.end - 1;
+    const mod_place place = make_mod_place(w->batch, w->head, w->seq.offset, in->user, a);
+    row = min(row, w->last_row);
+
+// The row's scores and their keys.
+#define FOR_EACH_SCORE                                                                                   \
+    _Pragma("unroll") for (int n = 0; n < KEY_GROUPS; n++)                                               \
+        _Pragma("unroll") for (int e = 0; e < 2; e++)
+#define SCORE s[n][2 * r + e]
+#define KEY min(first_key + 8 * n + w->lane % 4 * 2 + e, last_key)
+
+    if (a->softcap > 0.0f)
+        FOR_EACH_SCORE SCORE = cap_score(SCORE, a->softcap);
+    if (has(a, FEATURE_BIAS)) {
+        const __global bias_t *bias = in->bias + head_base(&a->bias, w->batch, w->head) + row * a->bias.token;
+        const float head_scale =
+            has(a, FEATURE_BIAS_HEAD_SCALE) ? in->bias_head_scale[number_at(&a->bias_head_scale, w->batch, w->head)]
+                                            : 1.0f;
+        FOR_EACH_SCORE SCORE = add_bias(SCORE, LOAD1(BIAS_TYPE)(bias, KEY * a->bias_key), head_scale);
+    }
+    if (has(a, FEATURE_ALIBI)) {
+        const float slope = in->alibi_slopes[number_at(&a->alibi_slopes, w->batch, w->head)];
+        FOR_EACH_SCORE SCORE = add_alibi(SCORE, (float)(row + w->seq.offset - KEY), slope);
+    }
+    if (HAS_SCORE_MOD)
+        FOR_EACH_SCORE SCORE = apply_score_mod(SCORE, &place, row, KEY);
+
+    if (has(a, FEATURE_MASK) && class != TILE_FULL) {
+        const __global uchar *mask = in->mask + head_base(&a->mask, w->batch, w->head) + row * a->mask.token;
+        FOR_EACH_SCORE SCORE = mask[KEY * a->mask_key] != 0 ? SCORE : -INFINITY;
+    }
+    if (a->tile_rows > 0 && class != TILE_FULL) // entries of the map lie within the caller's tiles
+        FOR_EACH_SCORE SCORE = tile_class(w->map_plane, row, row, KEY, KEY, a) == TILE_EMPTY ? -INFINITY : SCORE;
+    if (HAS_MASK_MOD && class != TILE_FULL)
+        FOR_EACH_SCORE SCORE = apply_mask_mod(&place, row, KEY) ? SCORE : -INFINITY;
+}
+
+inlined uint seen_by_warp(float s[ROW_TILES][KEY_GROUPS][4])
+{
+    uint seen = 0;
+#pragma unroll
+    for (int n = 0; n < KEY_GROUPS; n++)
+#pragma unroll
+        for (int t = 0; t < ROW_TILES; t++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                seen |= s[t][n][i] != -INFINITY ? 1u << 2 * n + i % 2 : 0u; // NaN is seen
+    seen |= bits_across(seen, 4);
+    seen |= bits_across(seen, 8);
+    return seen | bits_across(seen, 16);
+}
+
+#endif
+
+#define ALL_SEEN (KEY_GROUPS == 16 ? 0xffffffffu : (1u << 2 * (KEY_GROUPS % 16)) - 1)
+
+// Keys that the row may not see by position get -inf, whatever the product there: a NaN in K at such a key goes no
+// further. As keys_of_row, but counted from the work-item's first key and for its first row; what follows for the
+// others differs by constants.
+inlined void apply_band(float s[ROW_TILES][KEY_GROUPS][4], const worker *w, int first_key)
+{
+    const int row = row_of(w, 0, 0), key = min(first_key + w->lane % 4 * 2, w->seq.kv_len);
+    const int begin = row + w->seq.band_begin - key;
+    const int end = row + w->seq.band_end - key;
+    const int last = w->keys.end - key;
+#pragma unroll
+    for (int t = 0; t < ROW_TILES; t++)
+#pragma unroll
+        for (int n = 0; n < KEY_GROUPS; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const int down = 16 * t + i / 2 * 8, right = 8 * n + i % 2;
+                if (right < begin + down || right >= min(end + down, last))
+                    s[t][n][i] = -INFINITY;
+            }
+}
+
+// From products to final scores, forbidden ones as -inf: with SCORE_FULL in natural units, otherwise still to be
+// scaled. Returns which of its keys some row of the warp may see, as far as masks tell.
+inlined uint finish_scores(float s[ROW_TILES][KEY_GROUPS][4], const worker *w, int first_key,
+                           const attention_buffers *in, const attention_args *a)
+{
+    const int in_band =
+        tile_is_full(w->first_row_of_warp, w->last_row_of_warp, first_key, first_key + BLOCK_K - 1, w->keys.end,
+                     w->seq.band_begin, w->seq.band_end);
+    uint seen = ALL_SEEN;
+#if SCORE_FULL
+    int class = class_without_map(a);
+    if (a->map_width > 0)
+        class = tile_class(w->map_plane, w->first_row_of_warp, w->last_row_of_warp, first_key,
+                           min(first_key + BLOCK_K, w->keys.end) - 1, a);
+#pragma unroll
+    for (int t = 0; t < ROW_TILES; t++)
+#pragma unroll
+        for (int n = 0; n < KEY_GROUPS; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                s[t][n][i] *= a->scale;
+    if (a->transforms || class != TILE_FULL) {
+#pragma unroll
+        for (int t = 0; t < ROW_TILES; t++)
+#pragma unroll
+            for (int r = 0; r < 2; r++)
+                finish_row(s[t], r, w, row_of(w, t, r), first_key, class, in, a);
+    }
+#endif
+    if (!in_band)
+        apply_band(s, w, first_key);
+#if SCORE_FULL
+    if (class != TILE_FULL) // by the band alone, the union of the work-group's rows leaves no hole
+        seen = seen_by_warp(s);
+#endif
+    return seen;
+}
+
+// ---- Softmax ---------------------------------------------------------------------------------------------
+
+// Exact online softmax finds each row's maximum and rescales O at every step (Dao 2023, FlashAttention-2, section
+// 3.1). Any reference near the maximum serves as well, because the result does not depend on it. So weights are taken
+// against the row's old reference at once; only if their sum, in some work-item of the warp, passes this limit (or is
+// NaN), the warp moves its references to the maxima, rescales, and takes the weights again. Weights then end far
+// within what 16 bits hold.
+#define LARGEST_SUM 8192.0f
+
+// exponent[t][r]: the reference as an exponent of two, or NaN where it is no number that scores may be lowered by in
+// one rounding: rows that have seen no key yet, and such large scores that the product's rounding would matter.
+#define LARGEST_EXPONENT 16384.0f
+
+inlined float exponent_of(float m)
+{
+    const float exponent = m * LOG2_E;
+    return fabs(exponent) <= LARGEST_EXPONENT ? exponent : NAN;
+}
+
+#define M_OF(w, t, r) (w)->m[((t) * 2 + (r)) * ITEMS] // natural
+
+// What a finished score is multiplied by to be an exponent of two, and to be natural.
+#define SCORE_TO_EXPONENT(a) (SCORE_FULL ? LOG2_E : fabs((a)->scale_log2))
+#define SCORE_TO_NATURAL_UNIT(a) (SCORE_FULL ? 1.0f : fabs((a)->scale))
+
+// A score as settle_score (score.cl) does it, natural.
+inlined float settled(float s, const attention_args *a)
+{
+    const float natural = s * SCORE_TO_NATURAL_UNIT(a);
+    return natural == -INFINITY ? SCORE_FORBIDDEN : natural < -1e30f ? -1e30f : natural;
+}
+
+// The exact step for row r of row tile t: its reference moves to the largest score so far, and what was summed up
+// shrinks accordingly. Returns the new reference.
+inlined float move_reference(float s[KEY_GROUPS][4], float o[COLUMN_GROUPS][4], float *l, float *exponent, int t,
+                             int r, const worker *w, const attention_args *a)
+{
+    float largest = SCORE_FORBIDDEN;
+#pragma unroll
+    for (int n = 0; n < KEY_GROUPS; n++)
+#pragma unroll
+        for (int e = 0; e < 2; e++)
+            largest = fmax(largest, settled(s[n][2 * r + e], a)); // passes over NaN, which the weights show
+    largest = fmax(largest, across(largest, 1));
+    largest = fmax(largest, across(largest, 2));
+    const float old = M_OF(w, t, r), moved = fmax(old, largest), moved_exponent = exponent_of(moved);
+    const float difference = *exponent - moved_exponent; // NaN unless both are exponents
+    const float shrink = exp2_of(difference == difference ? difference : (old - moved) * LOG2_E);
+    *l *= shrink;
+#pragma unroll
+    for (int n = 0; n < COLUMN_GROUPS; n++) {
+        o[n][2 * r] *= shrink;
+        o[n][2 * r + 1] *= shrink;
+    }
+    M_OF(w, t, r) = moved;
+    *exponent = moved_exponent;
+    return moved;
+}
+
+// P = exp(S - m), row sums to l.
+inlined void weigh(WEIGHTS(p), float s[ROW_TILES][KEY_GROUPS][4], float o[ROW_TILES][COLUMN_GROUPS][4],
+                   float l[ROW_TILES][2], float exponent[ROW_TILES][2], const worker *w, const attention_args *a)
+{
+    const float factor = SCORE_TO_EXPONENT(a);
+    float sum[ROW_TILES][2];
+    int outgrown = 0;
+#pragma unroll
+    for (int t = 0; t < ROW_TILES; t++) {
+        sum[t][0] = sum[t][1] = 0.0f;
+#pragma unroll
+        for (int n = 0; n < KEY_GROUPS; n++) {
+            float weight[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                weight[i] = exp2_of(fma(s[t][n][i], factor, -exponent[t][i / 2]));
+                sum[t][i / 2] += weight[i];
+            }
+            set_weights(p, t, n, weight);
+        }
+        outgrown |= !(sum[t][0] <= LARGEST_SUM) | !(sum[t][1] <= LARGEST_SUM);
+    }
+    if (any_in_warp(outgrown)) {
+#pragma unroll
+        for (int t = 0; t < ROW_TILES; t++) {
+            float m[2];
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                m[r] = move_reference(s[t], o[t], &l[t][r], &exponent[t][r], t, r, w, a);
+                sum[t][r] = 0.0f;
+            }
+#pragma unroll
+            for (int n = 0; n < KEY_GROUPS; n++) {
+                float weight[4];
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    const float x = fma(s[t][n][i], factor, -exponent[t][i / 2]);
+                    const float far = (settled(s[t][n][i], a) - m[i / 2]) * LOG2_E;
+                    weight[i] = exp2_of(exponent[t][i / 2] == exponent[t][i / 2] ? x : far);
+                    sum[t][i / 2] += weight[i];
+                }
+                set_weights(p, t, n, weight);
+            }
+        }
+    }
+#pragma unroll
+    for (int t = 0; t < ROW_TILES; t++) {
+        l[t][0] += sum[t][0];
+        l[t][1] += sum[t][1];
+    }
+}
+
+// ---- Results ---------------------------------------------------------------------------------------------
+
+inlined void store_results(float o[ROW_TILES][COLUMN_GROUPS][4], float l[ROW_TILES][2], const worker *w,
+                           const attention_buffers *in, const attention_args *a, const int aligned)
+{
+    const row_start sink = start_of_rows(w->batch, w->head, in->sinks, a);
+    __global o_t *const head = in->o + query_base(&a->o, w->batch, w->head, &w->seq);
+#pragma unroll
+    for (int t = 0; t < ROW_TILES; t++)
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            const int row = row_of(w, t, r);
+            float sum = l[t][r]; // of the work-item's keys
+            sum += across(sum, 1);
+            sum += across(sum, 2);
+            const float m = M_OF(w, t, r), sink_m = sink.max * SCORE_TO_NATURAL, largest = fmax(m, sink_m);
+            const float own = exp2_of((m - largest) * LOG2_E);
+            const float total = sum * own + sink.sum * exp2_of((sink_m - largest) * LOG2_E);
+            const int empty = total == 0.0f; // no key was allowed
+            if (row > w->last_row)
+                continue;
+            if (w->lane % 4 == 0 && has(a, FEATURE_LSE))
+                in->lse[query_base(&a->lse, w->batch, w->head, &w->seq) + row * a->lse.token] =
+                    (empty ? -INFINITY : largest + log(total)) * a->lse_unit;
+            store_o(head + row * a->o.token, o[t], r, empty ? 0.0f : own / total, w->lane, a->head_dim_v, aligned);
+        }
+}
+
+// ---- The whole -------------------------------------------------------------------------------------------
+
+// Turn i: S of tile i and, with the weights of tile i - 1, its part of O. with_s, with_pv: constants.
+inlined void take_turn(ring *ring, float s[ROW_TILES][KEY_GROUPS][4], float o[ROW_TILES][COLUMN_GROUPS][4],
+                       WEIGHTS(p), uint held[Q_HELD + 1][ROW_TILES][4], uint seen, int tile, const worker *w,
+                       const attention_args *a, const int with_s, const int with_pv, const int aligned)
+{
+    begin_turn(ring, w, a, aligned);
+    const uint slot = w->memory + ring->read;
+    if (with_s && !PV_FIRST)
+        multiply_qk(s, held, w->q_address, slot + w->k_lane);
+    if (with_pv) {
+        if (!SCORE_FULL || !any_in_warp(seen != ALL_SEEN))
+            multiply_pv(o, p, slot + w->v_lane, 1, seen);
+        else
+            multiply_pv(o, p, slot + w->v_lane, 0, seen);
+    }
+    if (with_s && PV_FIRST)
+        multiply_qk(s, held, w->q_address, slot + w->k_lane);
+    end_turn(ring, w, tile);
+}
+
+// Both kernels, with `aligned` a constant: whether rows lie at multiples of 16 bytes.
+inlined void forward(const attention_buffers *in, const attention_args *a, uint memory, __local float *m,
+                     const int aligned)
+{
+    const worker work = make_worker(in, a, memory, m);
+    const worker *w = &work;
+    float s[ROW_TILES][KEY_GROUPS][4], o[ROW_TILES][COLUMN_GROUPS][4];
+    float l[ROW_TILES][2], exponent[ROW_TILES][2];
+    uint held[Q_HELD + 1][ROW_TILES][4];
+    WEIGHTS(p);
+#pragma unroll
+    for (int t = 0; t < ROW_TILES; t++) {
+#pragma unroll
+        for (int n = 0; n < COLUMN_GROUPS; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                o[t][n][i] = 0.0f;
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            l[t][r] = 0.0f;
+            exponent[t][r] = NAN;
+            M_OF(w, t, r) = -1e30f; // a row without keys; floor scores weigh 1 against it, forbidden keys nothing
+        }
+    }
+    ring ring = load_first(held, w, a, aligned);
+    int tile = next_tile(w, w->keys.begin, a);
+
+    // in turn with the other team, for each tile i of keys that the work-group's rows may see, and once more:
+    //     ask for the tiles that come STAGES - 1 turns later
+    //     S = Q K^T for tile i
+    //     O += P V for tile i - 1
+    // out of turn:
+    //     S = -inf where a row may not see a key
+    //     P = exp(S - m);  l += row sums of P
+    //     if some sum passed its limit: m = row maximum; rescale l, O; P again
+    // write O / l and ln(sum exp) = m + ln l
+    while (is_there(w, tile) && !is_own(w, tile)) { // other warps' rows come before
+        pass_turn(&ring, w, tile, a, aligned);
+        tile = next_tile(w, tile + BLOCK_K, a);
+    }
+    if (is_there(w, tile)) {
+        take_turn(&ring, s, o, p, held, 0, tile, w, a, 1, 0, aligned);
+        uint seen = finish_scores(s, w, tile, in, a);
+        tile = next_tile(w, tile + BLOCK_K, a);
+        while (is_own(w, tile)) {
+            weigh(p, s, o, l, exponent, w, a);
+            take_turn(&ring, s, o, p, held, seen, tile, w, a, 1, 1, aligned);
+            seen = finish_scores(s, w, tile, in, a);
+            tile = next_tile(w, tile + BLOCK_K, a);
+        }
+        weigh(p, s, o, l, exponent, w, a);
+        take_turn(&ring, s, o, p, held, seen, tile, w, a, 0, 1, aligned);
+    } else {
+        pass_turn(&ring, w, tile, a, aligned);
+    }
+    while (is_there(w, tile)) { // other warps' rows come behind
+        tile = next_tile(w, tile + BLOCK_K, a);
+        pass_turn(&ring, w, tile, a, aligned);
+    }
+    store_results(o, l, w, in, a, aligned);
+}
+
+#define KERNEL(name, aligned)                                                                              \
+    __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void name(ATTENTION_BUFFERS,               \
+                                                                          attention_args args)             \
+    {                                                                                                      \
+        __local uint4 memory[MEMORY_BYTES / 16];                                                           \
+        __local float references[ROW_TILES * 2 * ITEMS];                                                   \
+        const attention_buffers buffers = GATHERED_BUFFERS;                                                \
+        if ((int)get_group_id(1) < args.num_groups)                                                        \
+            forward(&buffers, &args, local_address(memory), references, aligned);                          \
+    }
+
+KERNEL(forward_any, 0)
+KERNEL(forward_aligned, 1)

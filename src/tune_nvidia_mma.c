@@ -1,0 +1,92 @@
+/* tune_nvidia_mma.c: tile sizes of the nvidia_mma path (cl/nvidia_mma.cl). */
+#include "tune.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define ALL (-1) /* of Q's steps */
+
+enum { WARP = 32 };
+
+typedef struct row {
+    int32_t max_dim;   /* for head dim classes up to this, q.k's and v's */
+    int32_t row_tiles; /* of 16 query rows, of a warp */
+    int32_t warps;
+    int32_t block_k;
+    int32_t stages;
+    int32_t turns;
+    int32_t q_held;  /* steps of 16 columns (f32: 8) of Q in registers */
+    int32_t q_apart; /* 0: Q is loaded where the ring comes to be; it is then held whole */
+} row;
+
+/* Best first for each head dim: the first that fits is taken. The last of each takes no more than the 48 KiB
+ * that every driver grants. */
+static const row half_rows[] = {
+    /* dim, row tiles, warps, keys, stages, turns, Q held, apart */
+    {64, 2, 8, 64, 4, 1, ALL, 1}, {64, 2, 8, 64, 4, 1, ALL, 0},  {64, 2, 8, 32, 4, 1, ALL, 0},
+
+    {96, 2, 8, 32, 4, 1, 4, 1},   {96, 1, 8, 32, 4, 1, ALL, 1},  {96, 1, 8, 32, 3, 1, ALL, 0},
+
+    {128, 2, 8, 32, 3, 1, 0, 1},  {128, 1, 8, 32, 3, 1, 0, 1},   {128, 1, 8, 32, 2, 0, ALL, 0},
+
+    {192, 1, 8, 32, 3, 1, 0, 1},  {192, 1, 8, 32, 3, 1, ALL, 0}, {192, 1, 4, 16, 3, 0, ALL, 0},
+
+    {256, 1, 8, 32, 2, 0, 0, 1},  {256, 1, 8, 32, 2, 0, ALL, 0}, {256, 1, 4, 16, 2, 0, ALL, 0},
+};
+
+#define HALF_ROWS ((int)(sizeof half_rows / sizeof *half_rows))
+
+static int32_t element_bytes(const clattn__kernel_shape *shape)
+{
+    return shape->dtype_k == CLATTN_DTYPE_F32 ? 4 : 2;
+}
+
+static int32_t q_steps(const row *r, const clattn__kernel_shape *shape)
+{
+    return r->q_held == ALL ? shape->dim_qk_class * element_bytes(shape) / 32 : r->q_held;
+}
+
+/* The kernel's own layout (cl/nvidia_tile.cl), and a reference for each of a work-item's rows. */
+static uint64_t local_bytes(const row *r, const clattn__kernel_shape *shape)
+{
+    const int32_t element = element_bytes(shape);
+    const int32_t k_pitch = shape->dim_qk_class * element + 16, v_pitch = shape->dim_v_class * element + 16;
+    const uint64_t ring = (uint64_t)(r->stages * r->block_k * (k_pitch + v_pitch));
+    const uint64_t q = (uint64_t)(16 * r->row_tiles * r->warps * k_pitch);
+    const uint64_t references = (uint64_t)(2 * r->row_tiles * WARP * r->warps) * sizeof(float);
+    return references + (r->q_apart ? ring + q : ring > q ? ring : q);
+}
+
+static void fill_tile(clattn__tile *out, const row *r, const clattn__kernel_shape *shape)
+{
+    memset(out, 0, sizeof *out);
+    out->block_q = 16 * r->row_tiles * r->warps;
+    out->block_k = r->block_k;
+    out->work_items = WARP * r->warps;
+    out->map_rows = 16 * r->row_tiles;
+    out->map_keys = r->block_k;
+    out->local_bytes = local_bytes(r, shape);
+    snprintf(
+        out->options, sizeof out->options,
+        "-DBLOCK_Q=%d -DBLOCK_K=%d -DROW_TILES=%d -DWARPS=%d -DSTAGES=%d -DTURNS=%d -DQ_HELD=%d -DQ_APART=%d",
+        (int)out->block_q, (int)r->block_k, (int)r->row_tiles, (int)r->warps, (int)r->stages, (int)r->turns,
+        (int)q_steps(r, shape), (int)r->q_apart);
+    snprintf(out->label, sizeof out->label, "%dx%d, %d warps, %d stages%s", (int)out->block_q,
+             (int)r->block_k, (int)r->warps, (int)r->stages, r->turns ? ", in turns" : "");
+}
+
+int clattn__tile_nvidia_mma(clattn__tile *out, const clattn__device *device,
+                            const clattn__kernel_shape *shape, int index)
+{
+    for (int i = 0; i < HALF_ROWS; i++) {
+        const row *r = &half_rows[i];
+        const size_t work_items = (size_t)(WARP * r->warps);
+        if (shape->dim_qk_class > r->max_dim || shape->dim_v_class > r->max_dim ||
+            local_bytes(r, shape) > device->local_bytes || work_items > device->max_work_group ||
+            work_items > device->max_work_items_0 || index-- > 0)
+            continue;
+        fill_tile(out, r, shape);
+        return 1;
+    }
+    return 0;
+}
