@@ -1,4 +1,4 @@
-// hopper.cl: instructions of NVIDIA's compute capability 9.0 that OpenCL C has no words for, as inline PTX.
+// hopper.cl: instructions of NVIDIA's compute capability 9.0, beside those of nvidia_ptx.cl.
 //
 // The driver's OpenCL compiler names its target sm_90, and assembles wgmma and setmaxnreg for sm_90a alone. So
 // these stand in comments, one line for each statement, which src/ptx_route.c uncovers in the compiled PTX:
@@ -18,8 +18,6 @@
 #ifndef BLOCK_K // keys of a step: 64, 80, 96, 112 or 128
 #define BLOCK_K 128
 #endif
-
-#define inlined static inline __attribute__((always_inline))
 
 // ---- Lists ----------------------------------------------------------------------------------------------
 
@@ -61,9 +59,6 @@
 
 #define COMMA() ,
 #define COMMA_TEXT() ","
-
-#define TEXT_(x) #x
-#define TEXT(x) TEXT_(x)
 
 // Of so many columns: pieces, steps of 16 as the products take them, panels of 64 as they lie in local memory.
 #define PIECES_32 4
@@ -136,13 +131,13 @@ inlined ulong matrix_at(uint address, uint leading, uint stride)
 // rows, one of K BLOCK_K, and 16 columns are two chunks of a row.
 #define QK_STEP(j)                                                                                       \
     "setp.ne.b32 adds," #j ",0; add.s64 a,%[q],(" #j "/4)*512+(" #j "%% 4)*2; add.s64 b,%[k],(" #j        \
-    "/4)*(" TEXT(BLOCK_K) "*8)+(" #j "%% 4)*2; wgmma.mma_async.sync.aligned.m64n" TEXT(                   \
+    "/4)*(" QUOTED(BLOCK_K) "*8)+(" #j "%% 4)*2; wgmma.mma_async.sync.aligned.m64n" QUOTED(                   \
         BLOCK_K) "k16.f32." MMA_TYPE "." MMA_TYPE " {" LIST(S_PIECES, S_NAMES,                           \
                                                             COMMA_TEXT) "},a,b,adds,1,1,0,0; "
 
 // 16 keys of P, from registers, and V, whose rows are keys: 16 of them are 2048 bytes.
 #define PV_STEP(j)                                                                                       \
-    "add.s64 b,%[v]," #j "*128; wgmma.mma_async.sync.aligned.m64n" TEXT(HEAD_DIM_V) "k16.f32." MMA_TYPE  \
+    "add.s64 b,%[v]," #j "*128; wgmma.mma_async.sync.aligned.m64n" QUOTED(HEAD_DIM_V) "k16.f32." MMA_TYPE  \
     "." MMA_TYPE " {" LIST(O_PIECES, O_NAMES, COMMA_TEXT) "},{%[p" #j "a],%[p" #j "b],%[p" #j "c],%[p" #j \
     "d]},b,adds,1,1,1; "
 
@@ -185,13 +180,6 @@ inlined void end_pv(float o[4 * O_PIECES])
 
 // ---- Numbers --------------------------------------------------------------------------------------------
 
-inlined float exp2_fast(float x)
-{
-    float y;
-    __asm__("ex2.approx.ftz.f32 %0,%1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
 inlined float log2_fast(float x)
 {
     float y;
@@ -221,14 +209,6 @@ inlined float fused(float a, float b, float c)
     return y;
 }
 
-// Two numbers of the storage type, the first in the low half.
-inlined uint pack(float low, float high)
-{
-    uint y;
-    __asm__("cvt.rn." MMA_TYPE "x2.f32 %0,%1,%2;" : "=r"(y) : "f"(high), "f"(low));
-    return y;
-}
-
 // What was computed goes to memory before more is.
 inlined void settle_memory(void) { __asm__ volatile("" ::: "memory"); }
 
@@ -247,37 +227,6 @@ inlined uint warp_uniform(uint x)
     uint y;
     __asm__ volatile("shfl.sync.idx.b32 %0,%1,0,31,0xffffffff;" : "=r"(y) : "r"(x));
     return y;
-}
-
-// The number of the lane whose number differs in the bits of `other`.
-inlined uint exchange(uint x, uint other)
-{
-    uint y;
-    __asm__ volatile("shfl.sync.bfly.b32 %0,%1,%2,31,0xffffffff;" : "=r"(y) : "r"(x), "r"(other));
-    return y;
-}
-
-inlined float exchange_float(float x, uint other) { return as_float(exchange(as_uint(x), other)); }
-
-inlined int any_of_warp(int x)
-{
-    uint y;
-    __asm__ volatile("{ .reg .pred p,q; setp.ne.s32 p,%1,0; vote.sync.any.pred q,p,0xffffffff; "
-                     "selp.u32 %0,1,0,q; }"
-                     : "=r"(y)
-                     : "r"(x));
-    return (int)y;
-}
-
-// Barriers 1 to 15 of the work-group, for `count` work-items; arriving does not wait.
-inlined void named_sync(uint barrier_number, uint count)
-{
-    __asm__ volatile("bar.sync %0,%1;" ::"r"(barrier_number), "r"(count) : "memory");
-}
-
-inlined void named_arrive(uint barrier_number, uint count)
-{
-    __asm__ volatile("bar.arrive %0,%1;" ::"r"(barrier_number), "r"(count) : "memory");
 }
 
 // Barriers in local memory: a phase ends after `count` arrivals; who waits for a phase names its parity.
@@ -305,12 +254,6 @@ inlined void wait_for(uint address, uint parity)
 }
 
 // ---- Copies -----------------------------------------------------------------------------------------------
-
-// 16 bytes to local memory, of which the first `bytes` are read and the others zero.
-inlined void copy_chunk(uint to, const __global uchar *from, int bytes)
-{
-    __asm__ volatile("cp.async.cg.shared.global [%0],[%1],16,%2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
-}
 
 inlined void copy_whole_chunk(uint to, const __global uchar *from)
 {

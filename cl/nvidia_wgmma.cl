@@ -30,6 +30,7 @@
 #endif
 
 #define WARPGROUP 128
+#define pack_two PASTE(pack_, Q_TYPE)
 #define WORK_ITEMS ((CONSUMERS + 1) * WARPGROUP)
 
 // ---- Local memory -----------------------------------------------------------------------------------------
@@ -238,7 +239,7 @@ inlined void make_map(ulong map, __local ulong *scratch, const __global void *bu
 {
     for (int i = 0; i < MAP_WORDS; i++)
         scratch[i] = 0;
-    const uint at = (uint)(size_t)scratch;
+    const uint at = local_address(scratch);
     const int heads = a->heads_q / a->heads_per_kv;
     map_address(at, (ulong)buffer + 2 * t->base);
     map_axes(at, 4);
@@ -312,7 +313,7 @@ inlined void copy_row(uint to, uint panel_bytes, int panels, const __global usho
     for (int p = 0; p < panels; p++) {
         const int count = exists ? clamp(columns - 64 * p, 0, CHUNK / 2) : 0;
         if (is_aligned)
-            copy_chunk(to, (const __global uchar *)row, 2 * count);
+            copy_16(to, (const __global uchar *)row, 2 * count);
         else
             copy_elements(to, row, count);
         to += panel_bytes;
@@ -475,7 +476,7 @@ inlined void produce_queries(uint memory, __local query_tile *tiles, uint count,
         wait_for(memory + Q_EMPTY(place), (count / Q_PLACES & 1) ^ 1);
         find_tile(tile, round, in, a);
     }
-    named_sync(PRODUCERS_ALONE, WARPGROUP);
+    wait_at(PRODUCERS_ALONE, WARPGROUP);
     if (tile->first_row == NO_TILE) {
         arrive(memory + Q_FULL(place));
         return;
@@ -562,7 +563,7 @@ typedef struct row_state {
 // cap * tanh(score / cap) = cap - 2 cap / (exp(2 score / cap) + 1)
 inlined float capped(float s, float from, float to, float cap)
 {
-    return fused(to, inverse_fast(exp2_fast(s * from) + 1.0f), cap);
+    return fused(to, inverse_fast(exp2_of(s * from) + 1.0f), cap);
 }
 
 #define SCALE(i)                                                                                         \
@@ -637,14 +638,14 @@ inlined void forbid(float s[4 * S_PIECES], const __local query_tile *tile, int b
 
 #define WEIGH(i)                                                                                         \
     {                                                                                                    \
-        const float w0 = exp2_fast(fused(s[4 * i], c, -m0)), w1 = exp2_fast(fused(s[4 * i + 1], c, -m0)); \
-        const float w2 = exp2_fast(fused(s[4 * i + 2], c, -m1)), w3 = exp2_fast(fused(s[4 * i + 3], c, -m1)); \
+        const float w0 = exp2_of(fused(s[4 * i], c, -m0)), w1 = exp2_of(fused(s[4 * i + 1], c, -m0)); \
+        const float w2 = exp2_of(fused(s[4 * i + 2], c, -m1)), w3 = exp2_of(fused(s[4 * i + 3], c, -m1)); \
         sum0 += w0;                                                                                      \
         sum1 += w2;                                                                                      \
         sum0 += w1;                                                                                      \
         sum1 += w3;                                                                                      \
-        p[2 * i] = pack(w0, w1);                                                                         \
-        p[2 * i + 1] = pack(w2, w3);                                                                     \
+        p[2 * i] = pack_two(w0, w1);                                                                         \
+        p[2 * i + 1] = pack_two(w2, w3);                                                                     \
     }
 
 // P = exp2(S - m). Returns the row sums.
@@ -680,8 +681,8 @@ inlined float settled(float s, float c)
 
 inlined float largest_of_row(float x)
 {
-    x = larger(x, exchange_float(x, 1));
-    return larger(x, exchange_float(x, 2));
+    x = larger(x, across(x, 1));
+    return larger(x, across(x, 2));
 }
 
 inlined int is_coarse(float m) { return !(fabs(m) <= COARSE); }
@@ -696,11 +697,11 @@ inlined void weigh_exactly(uint p[2 * S_PIECES], float s[4 * S_PIECES], float o[
     x0 = largest_of_row(x0);
     x1 = largest_of_row(x1);
     const float m0 = larger(rows[0].m, x0), m1 = larger(rows[1].m, x1);
-    const float shrink0 = exp2_fast(rows[0].m - m0), shrink1 = exp2_fast(rows[1].m - m1);
+    const float shrink0 = exp2_of(rows[0].m - m0), shrink1 = exp2_of(rows[1].m - m1);
     rows[0].m = m0;
     rows[1].m = m1;
     float2 sums;
-    if (any_of_warp((x0 > -INFINITY && is_coarse(m0)) || (x1 > -INFINITY && is_coarse(m1)))) {
+    if (any_in_warp((x0 > -INFINITY && is_coarse(m0)) || (x1 > -INFINITY && is_coarse(m1)))) {
         EACH(S_PIECES, SETTLE)
         sums = weigh(p, s, 1.0f, 0.0f, 0.0f);
     } else
@@ -718,7 +719,7 @@ inlined void soften(uint p[2 * S_PIECES], float s[4 * S_PIECES], float o[4 * O_P
     const float2 sums = weigh(p, s, c, rows[0].m, rows[1].m);
     const int outgrown = !(sums.x <= MOST_WEIGHT && sums.y <= MOST_WEIGHT) || is_coarse(rows[0].m) ||
                          is_coarse(rows[1].m);
-    if (__builtin_expect(any_of_warp(outgrown), 0))
+    if (__builtin_expect(any_in_warp(outgrown), 0))
         weigh_exactly(p, s, o, rows, c, 0);
     else {
         rows[0].sum += sums.x;
@@ -729,7 +730,7 @@ inlined void soften(uint p[2 * S_PIECES], float s[4 * S_PIECES], float o[4 * O_P
 // ---- Results ------------------------------------------------------------------------------------------------
 
 #define PACK_FOUR(i, r)                                                                                  \
-    pack(o[4 * i + 2 * r] * inverse, o[4 * i + 2 * r + 1] * inverse)
+    pack_two(o[4 * i + 2 * r] * inverse, o[4 * i + 2 * r + 1] * inverse)
 
 // A row's 32 columns of four pieces are with four lanes, two of each piece. They change places so that lane t has all
 // eight columns of piece t.
@@ -737,16 +738,16 @@ inlined uint4 chunk_of_lane(uint w0, uint w1, uint w2, uint w3, int lane)
 {
     const int odd = lane & 1, high = lane & 2;
     uint other;
-    other = exchange(odd ? w0 : w1, 1);
+    other = bits_across(odd ? w0 : w1, 1);
     w0 = odd ? other : w0;
     w1 = odd ? w1 : other;
-    other = exchange(odd ? w2 : w3, 1);
+    other = bits_across(odd ? w2 : w3, 1);
     w2 = odd ? other : w2;
     w3 = odd ? w3 : other;
-    other = exchange(high ? w0 : w2, 2);
+    other = bits_across(high ? w0 : w2, 2);
     w0 = high ? other : w0;
     w2 = high ? w2 : other;
-    other = exchange(high ? w1 : w3, 2);
+    other = bits_across(high ? w1 : w3, 2);
     w1 = high ? other : w1;
     w3 = high ? w3 : other;
     return (uint4)(w0, w1, w2, w3);
@@ -774,8 +775,8 @@ inlined void write_rows(float o[4 * O_PIECES], const row_state rows[2], const __
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         float sum = rows[r].sum;
-        sum += exchange_float(sum, 1);
-        sum += exchange_float(sum, 2);
+        sum += across(sum, 1);
+        sum += across(sum, 2);
         const int is_empty = sum == 0.0f; // no key was allowed
         const float inverse = is_empty ? 0.0f : inverse_fast(sum);
         const int row = row_of_item() + 8 * r;
@@ -829,7 +830,7 @@ inlined void multiply(float s[4 * S_PIECES], float o[4 * O_PIECES], const uint p
                       int show_k, int show_v, uint memory, uint number, uint q_place, int is_leader)
 {
     wait_for(memory + K_FULL(next.stage), next.parity);
-    named_sync(TURN_OF(number), 2 * WARPGROUP);
+    wait_at(TURN_OF(number), 2 * WARPGROUP);
     if (show_k)
         show_to_products();
     begin_qk(s, q_matrix(memory, number, q_place), k_matrix(memory, next.stage));
@@ -837,7 +838,7 @@ inlined void multiply(float s[4 * S_PIECES], float o[4 * O_PIECES], const uint p
     if (show_v)
         show_to_products();
     begin_pv(o, p, v_matrix(memory, at.stage));
-    named_arrive(TURN_OF(number + 1 == CONSUMERS ? 0 : number + 1), 2 * WARPGROUP);
+    arrive_at(TURN_OF(number + 1 == CONSUMERS ? 0 : number + 1), 2 * WARPGROUP);
     end_qk_before_pv(s);
     release(memory + K_EMPTY(next.stage), is_leader);
 }
@@ -857,7 +858,7 @@ inlined void consume(uint memory, uint number, const __local query_tile *tiles, 
     if (tiles[0].first_row == NO_TILE)
         return;
     if (number == 0)
-        named_arrive(TURN_OF(0), 2 * WARPGROUP);
+        arrive_at(TURN_OF(0), 2 * WARPGROUP);
     int block = tiles[0].last_block;
     begin_rows(rows, &tiles[0]);
     clear(o);
@@ -957,16 +958,16 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void forward(AT
     const attention_buffers buffers = GATHERED_BUFFERS;
     if (args.num_groups == 0)
         return;
-    const uint memory = (uint)(size_t)memory_bytes;
+    const uint memory = local_address(memory_bytes);
     const uint warpgroup = warp_uniform((uint)get_local_id(0) / WARPGROUP);
     if (get_local_id(0) == 0)
         begin_barriers(memory);
     barrier(CLK_LOCAL_MEM_FENCE);
     if (warpgroup == CONSUMERS) {
-        __asm__ volatile("//@setmaxnreg.dec.sync.aligned.u32 " TEXT(PRODUCER_REGISTERS) ";\n");
+        __asm__ volatile("//@setmaxnreg.dec.sync.aligned.u32 " QUOTED(PRODUCER_REGISTERS) ";\n");
         produce(memory, tiles, scratch, &buffers, &args);
     } else {
-        __asm__ volatile("//@setmaxnreg.inc.sync.aligned.u32 " TEXT(CONSUMER_REGISTERS) ";\n");
+        __asm__ volatile("//@setmaxnreg.inc.sync.aligned.u32 " QUOTED(CONSUMER_REGISTERS) ";\n");
         consume(memory, warpgroup, tiles, &buffers, &args);
     }
 }

@@ -155,7 +155,7 @@ static const clattn__path table[] = {
      is_sm_90,
      takes_wgmma,
      {FORWARD_PROGRAM(clattn__tile_nvidia_wgmma, 0, "forward", NULL, NULL, 0, 1, WGMMA_STATEMENTS,
-                      PIECE(hopper), PIECE(nvidia_wgmma)),
+                      PIECE(nvidia_ptx), PIECE(hopper), PIECE(nvidia_wgmma)),
       PORTABLE_DECODE, PORTABLE_DECODE_FEW}},
     {CLATTN_PATH_NVIDIA_MMA,
      "nvidia_mma",
