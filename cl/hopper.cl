@@ -229,6 +229,8 @@ inlined uint warp_uniform(uint x)
     return y;
 }
 
+inlined void meet_warp(void) { __asm__ volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
+
 // Barriers in local memory: a phase ends after `count` arrivals; who waits for a phase names its parity.
 inlined void barrier_begin(uint address, uint count)
 {
@@ -278,10 +280,13 @@ inlined void store_element(uint to, ushort element)
     __asm__ volatile("st.shared.u16 [%0],%1;" ::"r"(to), "h"(element) : "memory");
 }
 
-// Arrives, and keeps the phase from ending before the copy engine has written so many bytes.
-inlined void arrive_for_bytes(uint address, uint bytes)
+// Arrives `count` times, and keeps the phase from ending before the copy engine has written so many bytes.
+inlined void arrive_for_bytes(uint address, uint count, uint bytes)
 {
-    __asm__ volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _,[%0],%1;" ::"r"(address), "r"(bytes) : "memory");
+    __asm__ volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0],%1; "
+                     "mbarrier.arrive.shared::cta.b64 _,[%0],%2;" ::"r"(address),
+                     "r"(bytes), "r"(count)
+                     : "memory");
 }
 
 // A box of a mapped tensor: its first column, row, head and batch entry.
@@ -354,12 +359,15 @@ inlined void store_global(ulong address, ulong word)
     __asm__ volatile("st.global.u64 [%0],%1;" ::"l"(address), "l"(word) : "memory");
 }
 
-// From now on the copy engine sees the map as it was written.
-inlined void show_map(ulong map)
+// Between writing a map and the copy engine's reading it: by who writes, and by who has it read.
+inlined void release_map(void)
 {
-    __asm__ volatile("fence.proxy.tensormap::generic.release.gpu; "
-                     "fence.proxy.tensormap::generic.acquire.gpu [%0],128;" ::"l"(map)
-                     : "memory");
+    __asm__ volatile("fence.proxy.tensormap::generic.release.gpu;" ::: "memory");
+}
+
+inlined void acquire_map(ulong map)
+{
+    __asm__ volatile("fence.proxy.tensormap::generic.acquire.gpu [%0],128;" ::"l"(map) : "memory");
 }
 
 inlined uint multiprocessor(void)

@@ -58,9 +58,9 @@
 #define TURN_OF(consumer) (1 + (consumer))
 #define PRODUCERS_ALONE 8
 
-// One query tile, as the producers describe it to the consumers. Four have room: one is written while the consumers
-// may still be at the results of the one three before.
-#define DESCRIPTIONS 4
+// One query tile, as the producers describe it to the consumers. Eight have room: one is written while the consumers
+// may still be at the results of the one four before.
+#define DESCRIPTIONS 8
 typedef struct query_tile {
     int first_row; // NO_TILE: there is no more to do
     int last_block; // of keys; the first to be worked at
@@ -79,7 +79,9 @@ typedef struct query_tile {
     int seen_end;
     int is_aligned; // rows of q, k and v are whole chunks
     int is_by_chunks; // not even whole blocks come by the copy engine
-    int first_key; // row of the tensor
+    int q_row; // of the tensor; likewise
+    int first_key;
+    int head;
     int head_kv;
     int batch;
     long q; // elements from the begin of the buffers to the first row
@@ -106,8 +108,10 @@ inlined void advance(ring *r)
     }
 }
 
-// One of the producers does what takes one work-item.
+// Two of the producers, of two warps, do what takes one work-item.
 inlined int is_first_producer(void) { return item() == CONSUMERS * WARPGROUP; }
+
+inlined int is_finder(void) { return item() == CONSUMERS * WARPGROUP + WARPGROUP - WARP; }
 
 // ---- Query tiles in order -----------------------------------------------------------------------------------
 
@@ -157,60 +161,89 @@ inlined int is_aligned(const attention_buffers *in, const attention_args *a)
            (a->head_dim_qk | a->head_dim_v) % (CHUNK / 2) == 0;
 }
 
-// Written field by field: the producers have few registers.
-inlined void describe_tile(__local query_tile *tile, const work_place *place, const sequence *seq,
-                           const attention_buffers *in, const attention_args *a)
+// A tile is described step by step, each of which takes what it needs from the description so far: the producers have
+// few registers.
+inlined void describe_keys(__local query_tile *tile)
 {
-    const int first_row = place->q_tile * BLOCK_Q, last_row = min(first_row + BLOCK_Q, seq->q_len) - 1;
-    const int head_kv = place->head / a->heads_per_kv;
-    const key_range seen = keys_of_rows(first_row, last_row, seq->kv_len, seq->band_begin, seq->band_end);
+    const int first_row = tile->first_row, last_row = min(first_row + BLOCK_Q, tile->q_len) - 1;
+    const int band_begin = tile->band_begin, band_end = tile->band_end, kv_len = tile->kv_len;
+    const key_range seen = keys_of_rows(first_row, last_row, kv_len, band_begin, band_end);
     const int is_empty = seen.end <= seen.begin;
+    const int first_block = is_empty ? 0 : seen.begin / BLOCK_K;
     // Without keys: one block of zeros, which no row sees.
-    tile->first_row = first_row;
-    tile->is_aligned = is_aligned(in, a);
-    tile->first_key = seq->first_k;
-    tile->head_kv = head_kv;
-    tile->batch = place->batch;
     tile->seen_begin = is_empty ? 0 : seen.begin;
     tile->seen_end = is_empty ? 0 : seen.end;
-    tile->first_block = is_empty ? 0 : seen.begin / BLOCK_K;
+    tile->first_block = first_block;
     tile->last_block = is_empty ? 0 : (seen.end - 1) / BLOCK_K;
-    tile->full_begin = max(ceil_divide(max(last_row + seq->band_begin, 0), BLOCK_K), is_empty ? 0 : seen.begin / BLOCK_K);
-    tile->full_end = is_empty ? 0 : max(min(first_row + seq->band_end, seq->kv_len), 0) / BLOCK_K;
-    tile->q_len = seq->q_len;
-    tile->kv_len = seq->kv_len;
-    tile->band_begin = seq->band_begin;
-    tile->band_end = seq->band_end;
-    tile->offset = seq->offset;
-    settle_memory();
-    const row_start start = start_of_rows(place->batch, place->head, in->sinks, a);
+    tile->full_begin = max(ceil_divide(max(last_row + band_begin, 0), BLOCK_K), first_block);
+    tile->full_end = is_empty ? 0 : max(min(first_row + band_end, kv_len), 0) / BLOCK_K;
+}
+
+inlined void describe_start(__local query_tile *tile, const attention_buffers *in, const attention_args *a)
+{
+    const row_start start = start_of_rows(tile->batch, tile->head, in->sinks, a);
     tile->start_max = start.max * SCORE_TO_LOG2;
     tile->start_sum = start.sum;
     if (has(a, FEATURE_ALIBI))
-        tile->slope = in->alibi_slopes[number_at(&a->alibi_slopes, place->batch, place->head)];
+        tile->slope = in->alibi_slopes[number_at(&a->alibi_slopes, tile->batch, tile->head)];
+}
+
+inlined long first_of_rows(const tensor_address *t, const __local query_tile *tile)
+{
+    return head_base(t, tile->batch, tile->head) + tile->q_row * t->token;
+}
+
+inlined long first_of_keys(const tensor_address *t, const __local query_tile *tile)
+{
+    const long head = t->base + tile->head_kv * t->head;
+    return PAGE_SIZE > 0 ? head : head + tile->batch * t->batch + tile->first_key * t->token;
+}
+
+inlined void describe_places(__local query_tile *tile, const attention_args *a)
+{
+    tile->head_kv = tile->head / a->heads_per_kv;
     settle_memory();
-    tile->q = query_base(&a->q, place->batch, place->head, seq) + first_row * a->q.token;
+    tile->q = first_of_rows(&a->q, tile);
     settle_memory();
-    tile->o = query_base(&a->o, place->batch, place->head, seq) + first_row * a->o.token;
+    tile->o = first_of_rows(&a->o, tile);
     settle_memory();
-    tile->lse = query_base(&a->lse, place->batch, place->head, seq) + first_row * a->lse.token;
+    tile->lse = first_of_rows(&a->lse, tile);
     settle_memory();
-    tile->k = rows_of_keys(&a->k, place->batch, head_kv, seq, in, a).first;
+    tile->k = first_of_keys(&a->k, tile);
     settle_memory();
-    tile->v = rows_of_keys(&a->v, place->batch, head_kv, seq, in, a).first;
-    tile->table = a->block_table + place->batch * a->block_table_batch;
+    tile->v = first_of_keys(&a->v, tile);
+    tile->table = a->block_table + tile->batch * a->block_table_batch;
 }
 
 // The next tile from *round on that has rows.
-inlined void find_tile(__local query_tile *tile, int *round, const attention_buffers *in, const attention_args *a)
+inlined void find_tile(__local query_tile *tile, __local int *round, int is_by_chunks, const attention_buffers *in,
+                       const attention_args *a)
 {
 #pragma unroll 1
     for (int index = place_of_round(*round); index < a->num_groups; index = place_of_round(*round)) {
-        const work_place place = place_of_group(group_in_order(index, a), in, a);
-        const sequence seq = sequence_of(place.batch, in, a);
         ++*round;
-        if ((long)place.q_tile * BLOCK_Q < seq.q_len) {
-            describe_tile(tile, &place, &seq, in, a);
+        const work_place place = place_of_group(group_in_order(index, a), in, a);
+        tile->first_row = place.q_tile * BLOCK_Q;
+        tile->head = place.head;
+        tile->batch = place.batch;
+        settle_memory();
+        const sequence seq = sequence_of(tile->batch, in, a);
+        tile->q_len = seq.q_len;
+        tile->kv_len = seq.kv_len;
+        tile->band_begin = seq.band_begin;
+        tile->band_end = seq.band_end;
+        tile->offset = seq.offset;
+        tile->q_row = seq.first_q + tile->first_row;
+        tile->first_key = seq.first_k;
+        settle_memory();
+        if (tile->first_row < tile->q_len) {
+            describe_keys(tile);
+            settle_memory();
+            describe_start(tile, in, a);
+            settle_memory();
+            describe_places(tile, a);
+            tile->is_aligned = is_aligned(in, a);
+            tile->is_by_chunks = is_by_chunks;
             return;
         }
     }
@@ -223,9 +256,12 @@ inlined void find_tile(__local query_tile *tile, int *round, const attention_buf
 #define COPY_ENGINE 0
 #endif
 
+#define MAP_WORDS 16 // of 64 bits
+
 #if COPY_ENGINE
 
-#define MAP_WORDS 16 // of 64 bits
+#define MAPS 3 // of q, k and v
+#define MAPS_BYTES 512
 #define MOST_STRIDE (1l << 39)
 
 inlined int is_mappable(const tensor_address *t)
@@ -233,40 +269,52 @@ inlined int is_mappable(const tensor_address *t)
     return t->token > 0 && t->token < MOST_STRIDE && t->head < MOST_STRIDE && t->batch < MOST_STRIDE;
 }
 
-// In the multiprocessor's own memory, by way of local memory.
 inlined void make_map(ulong map, __local ulong *scratch, const __global void *buffer, const tensor_address *t,
-                      int head_dim, const attention_args *a)
+                      int head_dim, int rows, int box_rows, int heads, int batch)
 {
     for (int i = 0; i < MAP_WORDS; i++)
         scratch[i] = 0;
     const uint at = local_address(scratch);
-    const int heads = a->heads_q / a->heads_per_kv;
     map_address(at, (ulong)buffer + 2 * t->base);
     map_axes(at, 4);
     map_axis_0(at, head_dim, 64);
-    map_axis_1(at, has(a, FEATURE_CU_SEQLENS_K) ? a->total_k : a->kv_len, BLOCK_K, 2 * t->token);
+    map_axis_1(at, rows, box_rows, 2 * t->token);
     map_axis_2(at, heads, t->head == 0 ? CHUNK : 2 * t->head);
-    map_axis_3(at, a->batch, t->batch == 0 ? CHUNK : 2 * t->batch);
+    map_axis_3(at, batch, t->batch == 0 ? CHUNK : 2 * t->batch);
     map_elements(at);
     for (int i = 0; i < MAP_WORDS; i++)
         store_global(map + 8 * i, scratch[i]);
-    show_map(map);
+    release_map();
 }
 
-// The copy engine reads a map from global memory. Each multiprocessor has room for two in the program's own memory:
-// only one work-group, which takes all its registers, is there at a time.
-inlined void make_maps(ulong *map_k, ulong *map_v, __local ulong *scratch, const attention_buffers *in,
-                       const attention_args *a)
+// The copy engine reads maps from global memory. Each multiprocessor has a place in the program's own memory: only one
+// work-group, which takes all its registers, is there at a time. Returns that place, or 0: no maps.
+inlined ulong make_maps(__local ulong *scratch, const attention_buffers *in, const attention_args *a)
 {
     const uint place = multiprocessor();
-    if (!is_aligned(in, a) || !is_mappable(&a->k) || !is_mappable(&a->v) || place >= MAP_PLACES)
-        return;
-    *map_k = program_memory() + place * (2 * 8 * MAP_WORDS);
-    *map_v = *map_k + 8 * MAP_WORDS;
-    if (is_first_producer()) {
-        make_map(*map_k, scratch, in->k, &a->k, a->head_dim_qk, a);
-        make_map(*map_v, scratch, in->v, &a->v, a->head_dim_v, a);
+    if (!is_aligned(in, a) || !is_mappable(&a->q) || !is_mappable(&a->k) || !is_mappable(&a->v) || place >= MAP_PLACES)
+        return 0;
+    const ulong maps = program_memory() + place * MAPS_BYTES;
+    const uint which = item() % WARPGROUP / WARP; // a warp for each
+    if (item() % WARP == 0 && which < MAPS) {
+        const tensor_address *t = which == 0 ? &a->q : which == 1 ? &a->k : &a->v;
+        const __global void *buffer = which == 0   ? (const __global void *)in->q
+                                      : which == 1 ? (const __global void *)in->k
+                                                   : (const __global void *)in->v;
+        const int rows_q = has(a, FEATURE_CU_SEQLENS_Q) ? a->total_q : a->q_len;
+        const int rows_k = has(a, FEATURE_CU_SEQLENS_K) ? a->total_k : a->kv_len;
+        make_map(maps + which * 8 * MAP_WORDS, scratch + which * MAP_WORDS, buffer, t,
+                 which == 2 ? a->head_dim_v : a->head_dim_qk, which == 0 ? rows_q : rows_k, which == 0 ? 64 : BLOCK_K,
+                 which == 0 ? a->heads_q : a->heads_q / a->heads_per_kv, a->batch);
     }
+    return maps;
+}
+
+inlined void acquire_maps(ulong maps)
+{
+#pragma unroll
+    for (int i = 0; i < MAPS; i++)
+        acquire_map(maps + i * 8 * MAP_WORDS);
 }
 
 #endif
@@ -280,6 +328,12 @@ inlined void make_maps(ulong *map_k, ulong *map_v, __local ulong *scratch, const
 #define PASS_ROWS (WARPGROUP * CHUNK / PANEL_ROW) // that the producers copy at a time, a chunk each of a panel
 #define PASSES (BLOCK_K / PASS_ROWS)
 #define PASS_BYTES (PASS_ROWS * PANEL_ROW)
+
+inlined void meet_producers(void)
+{
+    meet_warp();
+    wait_at(PRODUCERS_ALONE, WARPGROUP);
+}
 
 // A producer's chunk: its row in a pass, its first column in a panel, and its place in a panel. (Told anew for
 // every block: producers have few registers.)
@@ -328,19 +382,20 @@ typedef struct key_copy {
     long first; // elements to the first key
     int head_dim;
     int panels;
+    int map; // place among the maps
 } key_copy;
 
 inlined key_copy copy_of_k(const __local query_tile *tile, const attention_buffers *in, const attention_args *a)
 {
     const key_copy copy = {(const __global ushort *)in->k, &a->k, tile->k, a->head_dim_qk,
-                           PANELS(HEAD_DIM_QK)};
+                           PANELS(HEAD_DIM_QK), 8 * MAP_WORDS};
     return copy;
 }
 
 inlined key_copy copy_of_v(const __local query_tile *tile, const attention_buffers *in, const attention_args *a)
 {
     const key_copy copy = {(const __global ushort *)in->v, &a->v, tile->v, a->head_dim_v,
-                           PANELS(HEAD_DIM_V)};
+                           PANELS(HEAD_DIM_V), 2 * 8 * MAP_WORDS};
     return copy;
 }
 
@@ -423,25 +478,36 @@ inlined void clear_beyond(uint first, int panels, int head_dim)
             clear_chunk(to + stage * panels * KV_PANEL_BYTES + i * PASS_BYTES);
 }
 
-// One block of K or V, which then arrives at its barrier. map: of the tensor, for the copy engine; 0: none.
-inlined void produce_block(uint to, uint full, const key_copy *copy, ulong map, int block,
+// By the copy engine, of one work-item's doing.
+inlined void engine_block(uint to, uint full, const key_copy *copy, ulong maps, int block, const __local query_tile *tile)
+{
+    arrive_for_bytes(full, WARPGROUP, copy->panels * KV_PANEL_BYTES);
+#pragma unroll
+    for (int p = 0; p < copy->panels; p++)
+        copy_box(to + p * KV_PANEL_BYTES, maps + copy->map, 64 * p, tile->first_key + block * BLOCK_K,
+                 copy->t->head == 0 ? 0 : tile->head_kv, copy->t->batch == 0 ? 0 : tile->batch, full);
+}
+
+// Without, programs for the copy engine take the long way always: tensors are rarely so.
+inlined int has_maps(const __local ulong *maps) { return COPY_ENGINE && *maps != 0; }
+
+// One block of K or V, once its place is empty; it then arrives at its barrier. Without maps (0) all
+// producers copy it; with maps only the first producer follows the barriers, and tells the others.
+inlined void produce_block(uint to, uint full, uint empty, uint parity, const key_copy *copy, const __local ulong *maps, int block,
                            const __local query_tile *tile, const attention_buffers *in, const attention_args *a)
 {
     const int is_aligned = tile->is_aligned;
     const int is_whole = block * BLOCK_K >= tile->seen_begin && (block + 1) * BLOCK_K <= tile->seen_end;
-    if (is_whole && map != 0) {
-        if (!is_first_producer()) {
-            arrive(full);
-            return;
-        }
-        arrive_for_bytes(full, copy->panels * KV_PANEL_BYTES);
-#pragma unroll
-        for (int p = 0; p < copy->panels; p++)
-            copy_box(to + p * KV_PANEL_BYTES, map, 64 * p, tile->first_key + block * BLOCK_K,
-                     copy->t->head == 0 ? 0 : tile->head_kv, copy->t->batch == 0 ? 0 : tile->batch, full);
+    if (!has_maps(maps) || is_first_producer())
+        wait_for(empty, parity);
+    if (is_whole && has_maps(maps)) {
+        if (is_first_producer())
+            engine_block(to, full, copy, *maps, block, tile);
         return;
     }
-    if (is_whole && is_aligned)
+    if (has_maps(maps))
+        meet_producers();
+    if (!COPY_ENGINE && is_whole && is_aligned)
         copy_whole_block(to, copy, block, tile, in, a);
     else
         copy_border_block(to, copy, block, tile, in, a);
@@ -455,74 +521,104 @@ inlined void copy_queries(uint to, const __local query_tile *tile, const attenti
                           const attention_args *a)
 {
     const producer me = make_producer();
-    const int rows = tile->q_len - tile->first_row - me.row, is_aligned = tile->is_aligned;
+    const int rows = tile->q_len - tile->first_row - me.row, columns = a->head_dim_qk - me.column;
     const __global ushort *row = (const __global ushort *)in->q + tile->q + me.row * a->q.token + me.column;
     to += me.place;
+    if (COPY_ENGINE || !tile->is_aligned) {
 #pragma unroll 1
-    for (int i = 0; i < BLOCK_Q; i += PASS_ROWS) {
-        copy_row(to + i / 64 * Q_CONSUMER_BYTES + i % 64 * PANEL_ROW, Q_PANEL_BYTES, PANELS(HEAD_DIM_QK), row, i < rows,
-                 a->head_dim_qk - me.column, is_aligned);
-        row += PASS_ROWS * a->q.token;
-    }
-}
-
-// Describes tile number `count` of the work-group, and copies its Q. One work-item looks for it.
-inlined void produce_queries(uint memory, __local query_tile *tiles, uint count, int *round, int is_by_chunks,
-                             const attention_buffers *in, const attention_args *a)
-{
-    const uint place = count % Q_PLACES;
-    __local query_tile *tile = &tiles[count % DESCRIPTIONS];
-    if (is_first_producer()) {
-        wait_for(memory + Q_EMPTY(place), (count / Q_PLACES & 1) ^ 1);
-        find_tile(tile, round, in, a);
-    }
-    wait_at(PRODUCERS_ALONE, WARPGROUP);
-    if (tile->first_row == NO_TILE) {
-        arrive(memory + Q_FULL(place));
+        for (int i = 0; i < BLOCK_Q; i += PASS_ROWS) {
+            copy_row(to + i / 64 * Q_CONSUMER_BYTES + i % 64 * PANEL_ROW, Q_PANEL_BYTES, PANELS(HEAD_DIM_QK), row,
+                     i < rows, columns, tile->is_aligned);
+            row += PASS_ROWS * a->q.token;
+        }
         return;
     }
-    if (is_first_producer())
-        tile->is_by_chunks = is_by_chunks;
-    copy_queries(memory + place * Q_BYTES, tile, in, a);
-    if (tile->is_aligned)
-        arrive_after_copies(memory + Q_FULL(place));
-    else
-        arrive(memory + Q_FULL(place));
+#pragma unroll 1
+    for (int i = 0; i < BLOCK_Q; i += 64) {
+#pragma unroll
+        for (int j = 0; j < 64; j += PASS_ROWS) {
+#pragma unroll
+            for (int p = 0; p < PANELS(HEAD_DIM_QK); p++)
+                copy_16(to + p * Q_PANEL_BYTES + j * PANEL_ROW, (const __global uchar *)(row + 64 * p),
+                        i + j < rows && 64 * p < columns ? CHUNK : 0);
+            row += PASS_ROWS * a->q.token;
+        }
+        to += Q_CONSUMER_BYTES;
+    }
 }
 
-inlined void produce(uint memory, __local query_tile *tiles, __local ulong *scratch, const attention_buffers *in,
-                     const attention_args *a)
+inlined void engine_queries(uint to, uint full, ulong map, const __local query_tile *tile, const attention_args *a)
+{
+    arrive_for_bytes(full, WARPGROUP, Q_BYTES);
+#pragma unroll
+    for (int i = 0; i < CONSUMERS; i++)
+#pragma unroll
+        for (int p = 0; p < PANELS(HEAD_DIM_QK); p++)
+            copy_box(to + i * Q_CONSUMER_BYTES + p * Q_PANEL_BYTES, map, 64 * p, tile->q_row + 64 * i,
+                     a->q.head == 0 ? 0 : tile->head, a->q.batch == 0 ? 0 : tile->batch, full);
+}
+
+// Q of tile number `count` of the work-group, which has been found, or that there is none. Meanwhile the finder looks for
+// the next one.
+inlined void produce_queries(uint memory, __local query_tile *tiles, uint count, __local int *round, const __local ulong *maps,
+                             const attention_buffers *in, const attention_args *a)
+{
+    const uint place = count % Q_PLACES, full = memory + Q_FULL(place);
+    const __local query_tile *tile = &tiles[count % DESCRIPTIONS];
+    meet_producers();
+    const int exists = tile->first_row != NO_TILE;
+    if (!has_maps(maps) || is_first_producer())
+        wait_for(memory + Q_EMPTY(place), (count / Q_PLACES & 1) ^ 1);
+    if (has_maps(maps)) {
+        if (is_first_producer() && exists)
+            engine_queries(memory + place * Q_BYTES, full, *maps, tile, a);
+        else if (is_first_producer())
+            arrive_for_bytes(full, WARPGROUP, 0);
+    } else {
+        if (exists)
+            copy_queries(memory + place * Q_BYTES, tile, in, a);
+        if (exists && tile->is_aligned)
+            arrive_after_copies(full);
+        else
+            arrive(full);
+    }
+    if (exists && is_finder())
+        find_tile(&tiles[(count + 1) % DESCRIPTIONS], round, !has_maps(maps), in, a);
+}
+
+inlined void produce(uint memory, __local query_tile *tiles, __local int *round, const __local ulong *maps,
+                     const attention_buffers *in, const attention_args *a)
 {
     ring at = {0, 1};
-    uint count = 0;
-    int round = 0;
-    ulong map_k = 0, map_v = 0;
-#if COPY_ENGINE
-    make_maps(&map_k, &map_v, scratch, in, a);
-#endif
+    uint next = 0; // tile whose K and V are produced
     clear_beyond(memory + K_BEGIN, PANELS(HEAD_DIM_QK), a->head_dim_qk);
     clear_beyond(memory + V_BEGIN, PANELS(HEAD_DIM_V), a->head_dim_v);
-    produce_queries(memory, tiles, count, &round, map_k == 0, in, a);
+#if COPY_ENGINE
+    meet_producers();
+    if (has_maps(maps) && is_first_producer())
+        acquire_maps(*maps);
+#endif
+    int block = -1;  // of it; -1: none yet
+    int is_due = 1; // Q of the next tile
     for (;;) {
-        const __local query_tile *tile = &tiles[count % DESCRIPTIONS];
+        if (is_due)
+            produce_queries(memory, tiles, block < 0 ? next : next + 1, round, maps, in, a);
+        const __local query_tile *tile = &tiles[next % DESCRIPTIONS];
         if (tile->first_row == NO_TILE)
             break;
-        const int last = tile->last_block;
-        count++;
-#pragma unroll 1
-        for (int block = last; block >= tile->first_block; block--) {
-            wait_for(memory + K_EMPTY(at.stage), at.parity);
-            const key_copy k = copy_of_k(tile, in, a);
-            produce_block(memory + K_BEGIN + at.stage * K_BYTES, memory + K_FULL(at.stage), &k, map_k, block, tile, in, a);
-            wait_for(memory + V_EMPTY(at.stage), at.parity);
-            const key_copy v = copy_of_v(tile, in, a);
-            produce_block(memory + V_BEGIN + at.stage * V_BYTES, memory + V_FULL(at.stage), &v, map_v, block, tile, in, a);
-            advance(&at);
-            if (Q_PLACES > 1 && block == last)
-                produce_queries(memory, tiles, count, &round, map_k == 0, in, a);
-        }
-        if (Q_PLACES == 1)
-            produce_queries(memory, tiles, count, &round, map_k == 0, in, a);
+        if (block < 0)
+            block = tile->last_block;
+        is_due = block == (Q_PLACES > 1 ? tile->last_block : tile->first_block);
+        const key_copy k = copy_of_k(tile, in, a);
+        produce_block(memory + K_BEGIN + at.stage * K_BYTES, memory + K_FULL(at.stage), memory + K_EMPTY(at.stage),
+                      at.parity, &k, maps, block, tile, in, a);
+        const key_copy v = copy_of_v(tile, in, a);
+        produce_block(memory + V_BEGIN + at.stage * V_BYTES, memory + V_FULL(at.stage), memory + V_EMPTY(at.stage),
+                      at.parity, &v, maps, block, tile, in, a);
+        advance(&at);
+        const int is_last = block == tile->first_block;
+        block = is_last ? -1 : block - 1;
+        next += is_last;
     }
     end_copies();
 }
@@ -954,7 +1050,9 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void forward(AT
 {
     __local __attribute__((aligned(1024))) uchar memory_bytes[MEMORY_BYTES];
     __local query_tile tiles[DESCRIPTIONS];
-    __local __attribute__((aligned(128))) ulong scratch[16];
+    __local __attribute__((aligned(128))) ulong scratch[3 * 16];
+    __local int round; // of the finder
+    __local ulong maps; // where make_maps has put them
     const attention_buffers buffers = GATHERED_BUFFERS;
     if (args.num_groups == 0)
         return;
@@ -964,8 +1062,18 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void forward(AT
         begin_barriers(memory);
     barrier(CLK_LOCAL_MEM_FENCE);
     if (warpgroup == CONSUMERS) {
+        ulong my_maps = 0;
+#if COPY_ENGINE
+        my_maps = make_maps(scratch, &buffers, &args);
+#endif
+        if (is_finder()) {
+            round = 0;
+            maps = my_maps;
+            find_tile(&tiles[0], &round, my_maps == 0, &buffers, &args);
+        }
+        meet_warp();
         __asm__ volatile("//@setmaxnreg.dec.sync.aligned.u32 " QUOTED(PRODUCER_REGISTERS) ";\n");
-        produce(memory, tiles, scratch, &buffers, &args);
+        produce(memory, tiles, &round, &maps, &buffers, &args);
     } else {
         __asm__ volatile("//@setmaxnreg.inc.sync.aligned.u32 " QUOTED(CONSUMER_REGISTERS) ";\n");
         consume(memory, warpgroup, tiles, &buffers, &args);

@@ -43,7 +43,7 @@ static void replace(char *at, size_t old_size, const char *text)
 
 /* What the kernel calls the program's memory, and where that is declared: outside of functions. */
 static const char MEMORY[] = "clattn_program_memory";
-static const char MEMORY_DECLARED[] = "\n.global .align 128 .b8 clattn_program_memory[65536];";
+static const char MEMORY_DECLARED[] = "\n.global .align 128 .b8 clattn_program_memory[131072];";
 
 /* Whether it could be declared, if the kernel asks for it. */
 static int declare_memory(char *ptx)

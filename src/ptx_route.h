@@ -3,7 +3,7 @@
  * For compute capability 9.0 the driver compiles OpenCL C to PTX for sm_90, which has no wgmma, and that PTX
  * is what CL_PROGRAM_BINARIES gives; but it assembles PTX for sm_90a, which has. So a kernel hides such
  * instructions in comments of its inline assembly, "//@wgmma...", and the PTX is taken, uncovered, given the
- * other target and, if the kernel names it, 64 KiB of memory of the program's own, and built again as a
+ * other target and, if the kernel names it, 128 KiB of memory of the program's own, and built again as a
  * binary. (Driver 580.159.04, 2026-11-29.) Nothing of that is promised by anybody: every step is verified,
  * the program is run against values computed here before it is used (self_test.h), and whoever asks falls
  * back to another path if any of that fails. */

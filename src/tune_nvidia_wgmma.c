@@ -15,7 +15,7 @@ typedef struct row {
 
 /* One for each head dim. Registers are what a multiprocessor has, 65536, shared out. */
 static const row rows[] = {
-    {32, 32, 3, 112, 2, 2, 32, 160},  {64, 64, 3, 128, 2, 2, 32, 160},  {128, 128, 3, 80, 2, 2, 32, 160},
+    {32, 32, 3, 96, 2, 2, 56, 152},  {64, 64, 3, 128, 2, 2, 32, 160},  {128, 128, 3, 80, 2, 2, 56, 152},
     {192, 128, 2, 80, 2, 2, 40, 232}, {256, 256, 2, 64, 2, 1, 40, 232},
 };
 
@@ -24,7 +24,7 @@ enum { WARPGROUP = 128, REGISTERS = 65536 };
 /* As the kernel lays it out: panels of 64 columns, barriers, and what describes query tiles. */
 static uint64_t local_bytes(const row *r, const clattn__kernel_shape *shape)
 {
-    enum { PANEL_ROW = 128, DESCRIPTIONS = 4 * 128 };
+    enum { PANEL_ROW = 128, DESCRIPTIONS = 8 * 128 + 384 };
     const int32_t qk_panels = (shape->dim_qk_class + 63) / 64, v_panels = (shape->dim_v_class + 63) / 64;
     const int32_t q = r->q_places * r->consumers * 64 * qk_panels;
     const int32_t kv = r->stages * r->block_k * (qk_panels + v_panels);
