@@ -326,6 +326,38 @@ inlined uint seen_by_warp(float s[ROW_TILES][KEY_GROUPS][4])
 
 #endif
 
+#if K_TYPE == TYPE_F32
+
+// An infinite element has no low part, and makes NaN of every product: such scores are taken again, the plain way.
+inlined void repair_scores(float s[ROW_TILES][KEY_GROUPS][4], const worker *w, int first_key, const attention_args *a)
+{
+    const float sign = !SCORE_FULL && a->scale < 0.0f ? -1.0f : 1.0f; // as negate_q
+    int broken = 0;
+#pragma unroll
+    for (int at = 0; at < ROW_TILES * KEY_GROUPS * 4; at++)
+        broken |= s[at / 4 / KEY_GROUPS][at / 4 % KEY_GROUPS][at % 4] != s[at / 4 / KEY_GROUPS][at / 4 % KEY_GROUPS][at % 4];
+    if (!any_in_warp(broken))
+        return;
+#pragma unroll 1
+    for (int at = 0; at < ROW_TILES * KEY_GROUPS * 4; at++) {
+        const int row = row_of(w, at / 4 / KEY_GROUPS, at % 4 / 2);
+        const int key = first_key + at / 4 % KEY_GROUPS * 8 + w->lane % 4 * 2 + at % 2;
+        float sum = 0.0f;
+        if (row <= w->last_row && key < w->keys.end) {
+            const __global k_t *q = w->q.head + row * w->q.rows.token, *k = w->k.head + row_of_key(&w->k.rows, key);
+            for (int c = 0; c < a->head_dim_qk; c++)
+                sum = fma(q[c], k[c], sum);
+        }
+#pragma unroll
+        for (int i = 0; i < ROW_TILES * KEY_GROUPS * 4; i++) {
+            float *const x = &s[i / 4 / KEY_GROUPS][i / 4 % KEY_GROUPS][i % 4];
+            *x = i == at && *x != *x ? sign * sum : *x;
+        }
+    }
+}
+
+#endif
+
 #define ALL_SEEN (KEY_GROUPS == 16 ? 0xffffffffu : (1u << 2 * (KEY_GROUPS % 16)) - 1)
 
 // Keys that the row may not see by position get -inf, whatever the product there: a NaN in K at such a key goes no
@@ -358,6 +390,9 @@ inlined uint finish_scores(float s[ROW_TILES][KEY_GROUPS][4], const worker *w, i
         tile_is_full(w->first_row_of_warp, w->last_row_of_warp, first_key, first_key + BLOCK_K - 1, w->keys.end,
                      w->seq.band_begin, w->seq.band_end);
     uint seen = ALL_SEEN;
+#if K_TYPE == TYPE_F32
+    repair_scores(s, w, first_key, a);
+#endif
 #if SCORE_FULL
     int class = class_without_map(a);
     if (a->map_width > 0)
@@ -381,7 +416,9 @@ inlined uint finish_scores(float s[ROW_TILES][KEY_GROUPS][4], const worker *w, i
     if (!in_band)
         apply_band(s, w, first_key);
 #if SCORE_FULL
-    if (class != TILE_FULL) // by the band alone, the union of the work-group's rows leaves no hole
+    // By the band alone, the union of the work-group's rows leaves no hole; with a map, the rows for which the band
+    // would show a key may be others than those for which the masks do.
+    if (class != TILE_FULL || (!in_band && a->map_width > 0))
         seen = seen_by_warp(s);
 #endif
     return seen;

@@ -16,7 +16,7 @@
 #ifndef WARPS // of a work-group; 8 with TURNS
 #define WARPS 8
 #endif
-#ifndef BLOCK_K // keys of a step; a multiple of 16, at most 128
+#ifndef BLOCK_K // keys of a step; a multiple of 16 (f32: 8), at most 128
 #define BLOCK_K 64
 #endif
 #ifndef STAGES // slots of the ring of K and V, at least 2

@@ -22,6 +22,7 @@ PIECE(decode)
 PIECE(nvidia_ptx)
 PIECE(nvidia_tile)
 PIECE(nvidia_half)
+PIECE(nvidia_tf32)
 PIECE(nvidia_mma)
 PIECE(cpu_vectors)
 PIECE(cpu)
@@ -75,8 +76,6 @@ static int takes_mma(const clattn_plan_desc *desc, const char **why)
     enum { MAX_DIM = 256 };
     if (desc->phase == CLATTN_PHASE_DECODE)
         *why = "it has no decode kernels";
-    else if (desc->dtype_q == CLATTN_DTYPE_F32)
-        *why = "it takes q, k and v of 16 bits";
     else if (desc->dtype_k != desc->dtype_q || desc->dtype_v != desc->dtype_q)
         *why = "it takes q, k and v of one type";
     else if (desc->head_dim_qk > MAX_DIM || desc->head_dim_v > MAX_DIM)
@@ -162,7 +161,7 @@ static const clattn__path table[] = {
      is_sm_80,
      takes_mma,
      {FORWARD_ROWS(clattn__tile_nvidia_mma, 0, "forward_any", "forward_aligned", NULL, 16, PIECE(nvidia_ptx),
-                   PIECE(nvidia_tile), PIECE(nvidia_half), PIECE(nvidia_mma)),
+                   PIECE(nvidia_tile), PIECE(nvidia_half), PIECE(nvidia_tf32), PIECE(nvidia_mma)),
       PORTABLE_DECODE, PORTABLE_DECODE_FEW}},
     {CLATTN_PATH_PORTABLE,
      "portable",

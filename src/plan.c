@@ -254,12 +254,13 @@ static clattn__kernel_shape shape_of(const clattn_plan_desc *desc)
         (desc->features & CLATTN_FEATURE_V_IN_K) != 0,
         (desc->features & CLATTN_FEATURE_STATUS) != 0,
         desc->heads_q / desc->heads_kv,
+        (desc->features & CLATTN_FEATURE_CAUSAL) != 0,
         desc->score_mod,
         desc->mask_mod,
     };
     /* Rows are copied whatever their lengths: only types are compiled. */
     const clattn__kernel_shape types = {
-        desc->dtype_q, desc->dtype_k, desc->dtype_v, desc->dtype_o, CLATTN_DTYPE_F32, 0, 0, 0, 0, 0, 0, 1,
+        desc->dtype_q, desc->dtype_k, desc->dtype_v, desc->dtype_o, CLATTN_DTYPE_F32, 0, 0, 0, 0, 0, 0, 1, 0,
         NULL,          NULL};
     return desc->operation == CLATTN_OPERATION_FORWARD ? shape : types;
 }

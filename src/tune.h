@@ -13,6 +13,7 @@ typedef struct clattn__kernel_shape {
     int32_t v_in_k;
     int32_t has_status;
     int32_t heads_per_kv; /* tells decode tiles how many rows a call has at least; compiled nowhere */
+    int32_t is_causal;    /* likewise, tells where tiles of many rows waste some at the border */
     const char *score_mod, *mask_mod; /* the caller's texts, valid while a plan is made; or NULL */
 } clattn__kernel_shape;
 

@@ -15,26 +15,71 @@ typedef struct row {
     int32_t block_k;
     int32_t stages;
     int32_t turns;
-    int32_t q_held;  /* steps of 16 columns (f32: 8) of Q in registers */
-    int32_t q_apart; /* 0: Q is loaded where the ring comes to be; it is then held whole */
+    int32_t q_held;    /* steps of 16 columns (f32: 8) of Q in registers */
+    int32_t q_apart;   /* 0: Q is loaded where the ring comes to be; it is then held whole */
+    int32_t only_lean; /* full scores would spill */
 } row;
 
-/* Best first for each head dim: the first that fits is taken. The last of each takes no more than the 48 KiB
- * that every driver grants. */
+/* clang-format off */
+
+/* Best first for each head dim: the first that fits is taken. Of 16 bits, the last of each takes no more than the
+ * 48 KiB that every driver grants. */
 static const row half_rows[] = {
-    /* dim, row tiles, warps, keys, stages, turns, Q held, apart */
-    {64, 2, 8, 64, 4, 1, ALL, 1}, {64, 2, 8, 64, 4, 1, ALL, 0},  {64, 2, 8, 32, 4, 1, ALL, 0},
+    /* dim, row tiles, warps, keys, stages, turns, Q held, apart, only lean */
+    {64, 2, 8, 64, 4, 1, ALL, 1, 1},
+    {64, 2, 8, 64, 4, 1, ALL, 0, 1},
+    {64, 2, 8, 32, 4, 1, ALL, 1, 0},
+    {64, 2, 8, 32, 4, 1, ALL, 0, 0},
 
-    {96, 2, 8, 32, 4, 1, 4, 1},   {96, 1, 8, 32, 4, 1, ALL, 1},  {96, 1, 8, 32, 3, 1, ALL, 0},
+    {96, 2, 8, 32, 4, 1, 4, 1, 1},
+    {96, 1, 8, 32, 4, 1, ALL, 1, 0},
+    {96, 1, 8, 32, 3, 1, ALL, 0, 0},
 
-    {128, 2, 8, 32, 3, 1, 0, 1},  {128, 1, 8, 32, 3, 1, 0, 1},   {128, 1, 8, 32, 2, 0, ALL, 0},
+    {128, 2, 8, 32, 3, 1, 0, 1, 1},
+    {128, 1, 8, 32, 3, 1, 0, 1, 0},
+    {128, 1, 8, 32, 2, 0, ALL, 0, 0},
 
-    {192, 1, 8, 32, 3, 1, 0, 1},  {192, 1, 8, 32, 3, 1, ALL, 0}, {192, 1, 4, 16, 3, 0, ALL, 0},
+    {192, 1, 8, 32, 3, 1, 0, 1, 0},
+    {192, 1, 8, 32, 3, 1, ALL, 0, 0},
+    {192, 1, 4, 16, 3, 0, ALL, 0, 0},
 
-    {256, 1, 8, 32, 2, 0, 0, 1},  {256, 1, 8, 32, 2, 0, ALL, 0}, {256, 1, 4, 16, 2, 0, ALL, 0},
+    {256, 1, 8, 32, 2, 0, 0, 1, 1},
+    {256, 1, 8, 16, 3, 1, 0, 1, 0},
+    {256, 1, 8, 32, 2, 0, ALL, 0, 1},
+    {256, 1, 4, 16, 2, 0, ALL, 0, 1},
 };
 
-#define HALF_ROWS ((int)(sizeof half_rows / sizeof *half_rows))
+/* Beyond a head dim of 192 the three terms of a product leave no room for O in the registers. */
+static const row f32_rows[] = {
+    /* dim, row tiles, warps, keys, stages, turns, Q held, apart, only lean */
+    {64, 1, 8, 32, 2, 0, 0, 1, 0},
+    {64, 1, 8, 16, 2, 0, ALL, 0, 0},
+
+    {96, 1, 8, 32, 2, 0, 0, 1, 0},
+    {96, 1, 4, 16, 2, 0, ALL, 0, 0},
+
+    {128, 1, 8, 24, 2, 0, 0, 1, 1},
+    {128, 1, 8, 16, 2, 0, 0, 1, 0},
+    {128, 1, 4, 16, 2, 0, 0, 1, 0},
+    {128, 1, 2, 8, 2, 0, 0, 1, 0},
+
+    {192, 1, 8, 16, 2, 0, 0, 1, 1},
+    {192, 1, 4, 8, 2, 0, 0, 1, 1},
+};
+
+/* clang-format on */
+
+typedef struct table {
+    const row *rows;
+    int count;
+} table;
+
+static table table_of(const clattn__kernel_shape *shape)
+{
+    const table half = {half_rows, (int)(sizeof half_rows / sizeof *half_rows)};
+    const table f32 = {f32_rows, (int)(sizeof f32_rows / sizeof *f32_rows)};
+    return shape->dtype_k == CLATTN_DTYPE_F32 ? f32 : half;
+}
 
 static int32_t element_bytes(const clattn__kernel_shape *shape)
 {
@@ -78,12 +123,13 @@ static void fill_tile(clattn__tile *out, const row *r, const clattn__kernel_shap
 int clattn__tile_nvidia_mma(clattn__tile *out, const clattn__device *device,
                             const clattn__kernel_shape *shape, int index)
 {
-    for (int i = 0; i < HALF_ROWS; i++) {
-        const row *r = &half_rows[i];
+    const table table = table_of(shape);
+    for (int i = 0; i < table.count; i++) {
+        const row *r = &table.rows[i];
         const size_t work_items = (size_t)(WARP * r->warps);
         if (shape->dim_qk_class > r->max_dim || shape->dim_v_class > r->max_dim ||
-            local_bytes(r, shape) > device->local_bytes || work_items > device->max_work_group ||
-            work_items > device->max_work_items_0 || index-- > 0)
+            (shape->score_full && r->only_lean) || local_bytes(r, shape) > device->local_bytes ||
+            work_items > device->max_work_group || work_items > device->max_work_items_0 || index-- > 0)
             continue;
         fill_tile(out, r, shape);
         return 1;

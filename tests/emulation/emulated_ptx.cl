@@ -2,7 +2,6 @@
 // same functions, done by warp.c. Before it come the OpenCL C functions that the kernels call.
 
 #define OVERLOAD __attribute__((overloadable))
-#define FOR_4(expression) (expression(0), expression(1), expression(2), expression(3))
 
 float float_of_half(ushort bits);
 ushort half_of_float(float x);
@@ -15,12 +14,10 @@ float OVERLOAD fmax(float x, float y) { return __builtin_fmaxf(x, y); }
 float OVERLOAD fmin(float x, float y) { return __builtin_fminf(x, y); }
 float OVERLOAD floor(float x) { return __builtin_floorf(x); }
 float OVERLOAD native_exp2(float x) { return __builtin_exp2f(x); }
-float OVERLOAD native_recip(float x) { return 1.0f / x; }
 float OVERLOAD exp2(float x) { return __builtin_exp2f(x); }
 float OVERLOAD exp(float x) { return __builtin_expf(x); }
 float OVERLOAD sin(float x) { return __builtin_sinf(x); }
 float OVERLOAD cos(float x) { return __builtin_cosf(x); }
-int OVERLOAD abs_diff_(int x, int y) { return x > y ? x - y : y - x; }
 int OVERLOAD min(int x, int y) { return x < y ? x : y; }
 int OVERLOAD max(int x, int y) { return x > y ? x : y; }
 long OVERLOAD min(long x, long y) { return x < y ? x : y; }
@@ -30,23 +27,10 @@ int OVERLOAD isnan(float x) { return x != x; }
 int OVERLOAD any(int4 x) { return (x.x | x.y | x.z | x.w) < 0; }
 int OVERLOAD all(int4 x) { return (x.x & x.y & x.z & x.w) < 0; }
 uint OVERLOAD abs(int x) { return x < 0 ? -x : x; }
-int OVERLOAD atomic_or(volatile __global int *p, int x)
+int OVERLOAD atomic_max(volatile __global int *p, int x)
 {
     const int old = *p;
-    *p |= x;
-    return old;
-}
-int OVERLOAD atomic_cmpxchg(volatile __global int *p, int expected, int x)
-{
-    const int old = *p;
-    *p = old == expected ? x : old;
-    return old;
-}
-int OVERLOAD atomic_inc(volatile __global int *p) { return (*p)++; }
-int OVERLOAD atomic_min(volatile __global int *p, int x)
-{
-    const int old = *p;
-    *p = x < old ? x : old;
+    *p = x > old ? x : old;
     return old;
 }
 float4 OVERLOAD vload4(size_t i, const __global float *p)
@@ -72,6 +56,21 @@ float4 OVERLOAD vload_half4(size_t i, const __global half *p)
     return (float4)(vload_half(0, p), vload_half(1, p), vload_half(2, p), vload_half(3, p));
 }
 void OVERLOAD vstore_half_rte(float x, size_t i, __global half *p) { ((__global ushort *)p)[i] = half_of_float(x); }
+void OVERLOAD vstore_half4_rte(float4 x, size_t i, __global half *p)
+{
+    for (int e = 0; e < 4; e++)
+        vstore_half_rte(x[e], 4 * i + e, p);
+}
+void OVERLOAD vstore4(float4 x, size_t i, __global float *p)
+{
+    for (int e = 0; e < 4; e++)
+        p[4 * i + e] = x[e];
+}
+void OVERLOAD vstore4(ushort4 x, size_t i, __global ushort *p)
+{
+    for (int e = 0; e < 4; e++)
+        p[4 * i + e] = x[e];
+}
 
 #define WARP 32
 #define inlined __attribute__((always_inline)) static inline

@@ -179,7 +179,7 @@ static void write_kernel(FILE *file, const char *source, const char *name)
 {
     char in_macro[80], in_text[80];
     snprintf(in_macro, sizeof in_macro, "KERNEL(%s,", name);
-    snprintf(in_text, sizeof in_text, "\n%s(ATTENTION_BUFFERS", name);
+    snprintf(in_text, sizeof in_text, "%s(ATTENTION_BUFFERS", name);
     if (!strstr(source, in_macro) && !strstr(source, in_text))
         return;
     if (strcmp(name, "classify_tiles") == 0)

@@ -1,0 +1,159 @@
+// nvidia_tf32.cl: both products of nvidia_mma.cl for q, k and v of float32, by mma.m16n8k8 on TF32 numbers, which keep
+// 10 bits of the fraction. Each number is the sum of two such, high + low, and the product of two numbers that of three
+// terms; the fourth, low times low, lies below what float32 holds. (nvidia_half.cl says what is given to the path.)
+//
+// The units round their sums towards zero, which would add up over many tiles: so each tile's part of O is summed up
+// by itself and then added.
+
+#if K_TYPE == TYPE_F32
+
+#define QK_STEPS (HEAD_DIM_QK / 8)
+#define PV_FIRST 1 // weights are as large as scores, and take their registers
+
+#define HIGH(x) ((x) & 0xffffe000u)
+#define LOW(x) as_uint(as_float(x) - as_float(HIGH(x)))
+
+inlined void split(uint high[4], uint low[4], const uint x[4])
+{
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        high[i] = HIGH(x[i]);
+        low[i] = LOW(x[i]);
+    }
+}
+
+// The small terms first.
+inlined void multiply_terms(float d[4], const uint a_high[4], const uint a_low[4], uint b0, uint b1)
+{
+    multiply_1(d, a_low, HIGH(b0), HIGH(b1));
+    multiply_1(d, a_high, LOW(b0), LOW(b1));
+    multiply_1(d, a_high, HIGH(b0), HIGH(b1));
+}
+
+#define WEIGHTS(p) float p[ROW_TILES][KEY_GROUPS][4]
+
+inlined void set_weights(WEIGHTS(p), int t, int n, const float w[4])
+{
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        p[t][n][i] = w[i];
+}
+
+// Matrices of 8 x 16 bytes are 8 x 4 numbers: of Q 16 rows by 8 columns, of K 8 rows by 16 columns. Of V a work-item
+// reads rows 2c and 2c+1, four columns each.
+inlined uint q_lane(int lane) { return (lane & 15) * K_PITCH + (lane >> 4) * 16; }
+inlined uint k_lane(int lane) { return (lane & 7) * K_PITCH + (lane >> 3) * 16; }
+inlined uint v_lane(int lane) { return (lane & 3) * 2 * V_PITCH + (lane >> 2) * 16; }
+
+inlined void load_q(uint q[ROW_TILES][4], uint address, int step)
+{
+#pragma unroll
+    for (int t = 0; t < ROW_TILES; t++)
+        load_matrices(q[t], address + step * 32 + t * 16 * K_PITCH);
+}
+
+inlined void multiply_qk(float s[ROW_TILES][KEY_GROUPS][4], uint held[Q_HELD + 1][ROW_TILES][4], uint q_address,
+                         uint k_address)
+{
+#pragma unroll
+    for (int t = 0; t < ROW_TILES; t++)
+#pragma unroll
+        for (int n = 0; n < KEY_GROUPS; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                s[t][n][i] = 0.0f;
+#pragma unroll
+    for (int step = 0; step < QK_STEPS; step += 2) {
+        uint high[2][ROW_TILES][4], low[2][ROW_TILES][4];
+#pragma unroll
+        for (int half_step = 0; half_step < 2; half_step++) {
+            const int at = step + half_step;
+            if (at >= Q_HELD)
+                load_q(held[Q_HELD], q_address, at);
+#pragma unroll
+            for (int t = 0; t < ROW_TILES; t++)
+                split(high[half_step][t], low[half_step][t], held[at < Q_HELD ? at : Q_HELD][t]);
+        }
+#pragma unroll
+        for (int n = 0; n < KEY_GROUPS; n++) {
+            uint k[4];
+            load_matrices(k, k_address + step * 32 + n * 8 * K_PITCH);
+#pragma unroll
+            for (int t = 0; t < ROW_TILES; t++) {
+                multiply_terms(s[t][n], high[0][t], low[0][t], k[0], k[1]);
+                multiply_terms(s[t][n], high[1][t], low[1][t], k[2], k[3]);
+            }
+        }
+    }
+}
+
+// A step takes 8 keys, in an order that lets accumulators be operands as they are: keys 2c before 2c+1. Column
+// n = 2c + e of the product's group 4 q + i is column 32 q + 4 n + i of V: so that a work-item loads four at once.
+inlined void multiply_pv(float o[ROW_TILES][COLUMN_GROUPS][4], WEIGHTS(p), uint v_address, const int all_seen,
+                         uint seen)
+{
+#pragma unroll
+    for (int q = 0; q < COLUMN_GROUPS; q += 4) {
+        float part[ROW_TILES][4][4];
+#pragma unroll
+        for (int t = 0; t < ROW_TILES; t++)
+#pragma unroll
+            for (int n = 0; n < 4; n++)
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    part[t][n][i] = 0.0f;
+#pragma unroll
+        for (int step = 0; step < KEY_GROUPS; step++) {
+            uint v0[4], v1[4], high[ROW_TILES][4], low[ROW_TILES][4];
+            load_local(v0, v_address + step * 8 * V_PITCH + q * 32);
+            load_local(v1, v_address + step * 8 * V_PITCH + V_PITCH + q * 32);
+#pragma unroll
+            for (int t = 0; t < ROW_TILES; t++) {
+                const uint a[4] = {as_uint(p[t][step][0]), as_uint(p[t][step][2]), as_uint(p[t][step][1]),
+                                   as_uint(p[t][step][3])};
+                split(high[t], low[t], a);
+            }
+#pragma unroll
+            for (int n = 0; n < 4; n++) {
+                if (!all_seen) { // 0 times what lies at keys that no row sees need not be 0
+                    v0[n] = seen >> 2 * step & 1 ? v0[n] : 0u;
+                    v1[n] = seen >> 2 * step & 2 ? v1[n] : 0u;
+                }
+#pragma unroll
+                for (int t = 0; t < ROW_TILES; t++)
+                    multiply_terms(part[t][n], high[t], low[t], v0[n], v1[n]);
+            }
+        }
+#pragma unroll
+        for (int t = 0; t < ROW_TILES; t++)
+#pragma unroll
+            for (int n = 0; n < 4; n++)
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    o[t][q + n][i] += part[t][n][i];
+    }
+}
+
+// Row r (0 or 1) of a row tile, times `factor`; aligned (a constant): four columns are stored at once.
+inlined void store_o(__global o_t *row, float o[COLUMN_GROUPS][4], int r, float factor, int lane, int columns,
+                     const int aligned)
+{
+#pragma unroll
+    for (int q = 0; q < COLUMN_GROUPS; q += 4)
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            const int column = 8 * q + 4 * (lane % 4 * 2 + e);
+            const float4 x = (float4)(o[q][2 * r + e], o[q + 1][2 * r + e], o[q + 2][2 * r + e], o[q + 3][2 * r + e]) * factor;
+            if (aligned && column + 3 < columns) {
+                STORE4(O_TYPE)(row, column, x);
+            } else {
+                const float values[4] = {x.x, x.y, x.z, x.w};
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    if (column + i < columns)
+                        STORE1(O_TYPE)(row, column + i, values[i]);
+            }
+        }
+}
+
+#endif
