@@ -6,6 +6,7 @@
 
 typedef struct row {
     int32_t max_qk, max_v;                          /* for head dim classes up to these */
+    int32_t is_causal;                              /* for plans with a causal bound, without, or EITHER */
     int32_t consumers;                              /* warpgroups of 64 query rows */
     int32_t block_k;                                /* a multiple of 16 */
     int32_t stages;                                 /* blocks of K and V in local memory */
@@ -13,11 +14,19 @@ typedef struct row {
     int32_t producer_registers, consumer_registers; /* of a work-item; multiples of 8 */
 } row;
 
-/* One for each head dim. Registers are what a multiprocessor has, 65536, shared out. */
+#define EITHER (-1)
+
+/* The first that fits. Registers are what a multiprocessor has, 65536, shared out. */
+/* clang-format off */
 static const row rows[] = {
-    {32, 32, 3, 96, 2, 2, 56, 152},   {64, 64, 3, 128, 2, 2, 32, 160},  {128, 128, 3, 80, 2, 2, 56, 152},
-    {192, 128, 2, 80, 2, 2, 40, 232}, {256, 256, 2, 64, 2, 1, 40, 232},
+    {32, 32, EITHER, 3, 96, 2, 2, 56, 152},
+    {64, 64, EITHER, 3, 128, 2, 2, 32, 160},
+    {128, 128, 1, 3, 80, 2, 2, 56, 152},
+    {128, 128, 0, 2, 128, 2, 2, 40, 232},
+    {192, 128, EITHER, 2, 80, 2, 2, 40, 232},
+    {256, 256, EITHER, 2, 64, 2, 1, 40, 232},
 };
+/* clang-format on */
 
 enum { WARPGROUP = 128, REGISTERS = 65536 };
 
@@ -35,6 +44,7 @@ static int fits(const row *r, const clattn__device *device, const clattn__kernel
 {
     const size_t work_items = (size_t)(r->consumers + 1) * WARPGROUP;
     return shape->dim_qk_class <= r->max_qk && shape->dim_v_class <= r->max_v &&
+           (r->is_causal == EITHER || r->is_causal == shape->is_causal) &&
            local_bytes(r, shape) <= device->local_bytes && work_items <= device->max_work_group &&
            work_items <= device->max_work_items_0;
 }
