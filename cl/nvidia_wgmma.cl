@@ -648,46 +648,41 @@ typedef struct row_state {
     float sum;
 } row_state;
 
+// Products become scores when they are multiplied by a number, which weigh does beside the change to log2 units: by the
+// scale, or what softcap and ALiBi leave to be multiplied by.
+inlined float score_factor(const attention_args *a)
+{
+    const int caps = SCORE_FULL && a->softcap > 0.0f, slopes = SCORE_FULL && has(a, FEATURE_ALIBI);
+    return slopes ? LOG2_E : caps ? a->softcap * LOG2_E : a->scale_log2;
+}
+
 #if SCORE_FULL
 
 #define CAP(i)                                                                                           \
-    s[4 * i] = capped(s[4 * i], from, to, cap);                                                          \
-    s[4 * i + 1] = capped(s[4 * i + 1], from, to, cap);                                                  \
-    s[4 * i + 2] = capped(s[4 * i + 2], from, to, cap);                                                  \
-    s[4 * i + 3] = capped(s[4 * i + 3], from, to, cap);
-
-// cap * tanh(score / cap) = cap - 2 cap / (exp(2 score / cap) + 1)
-inlined float capped(float s, float from, float to, float cap)
-{
-    return fused(to, inverse_fast(exp2_of(s * from) + 1.0f), cap);
-}
-
-#define SCALE(i)                                                                                         \
-    s[4 * i] *= scale;                                                                                   \
-    s[4 * i + 1] *= scale;                                                                               \
-    s[4 * i + 2] *= scale;                                                                               \
-    s[4 * i + 3] *= scale;
+    s[4 * i] = tanh_of(s[4 * i] * from);                                                                 \
+    s[4 * i + 1] = tanh_of(s[4 * i + 1] * from);                                                         \
+    s[4 * i + 2] = tanh_of(s[4 * i + 2] * from);                                                         \
+    s[4 * i + 3] = tanh_of(s[4 * i + 3] * from);
 
 #define SLOPE(i)                                                                                         \
-    s[4 * i] = add_alibi(s[4 * i], upper - (8 * i), slope);                                              \
-    s[4 * i + 1] = add_alibi(s[4 * i + 1], upper - (8 * i + 1), slope);                                  \
-    s[4 * i + 2] = add_alibi(s[4 * i + 2], lower - (8 * i), slope);                                      \
-    s[4 * i + 3] = add_alibi(s[4 * i + 3], lower - (8 * i + 1), slope);
+    s[4 * i] = fused(s[4 * i], factor, slope * fabs(upper - (8 * i)));                                   \
+    s[4 * i + 1] = fused(s[4 * i + 1], factor, slope * fabs(upper - (8 * i + 1)));                       \
+    s[4 * i + 2] = fused(s[4 * i + 2], factor, slope * fabs(lower - (8 * i)));                           \
+    s[4 * i + 3] = fused(s[4 * i + 3], factor, slope * fabs(lower - (8 * i + 1)));
 
-// From products to scores in natural units.
+// From products to scores, but for score_factor.
 inlined void transform(float s[4 * S_PIECES], const __local query_tile *tile, int block, const attention_args *a)
 {
-    if (a->softcap > 0.0f) {
-        const float cap = a->softcap, to = -2.0f * cap, from = 2.0f * a->scale_log2 / cap;
+    const int caps = a->softcap > 0.0f;
+    if (caps) {
+        const float from = a->scale / a->softcap;
         EACH(S_PIECES, CAP)
-    } else {
-        const float scale = a->scale;
-        EACH(S_PIECES, SCALE)
     }
     if (has(a, FEATURE_ALIBI)) {
         const int position = tile->first_row + row_of_item() + tile->offset;
         const int first = block * BLOCK_K + column_of_item();
-        const float upper = (float)(position - first), lower = upper + 8.0f, slope = tile->slope;
+        const float upper = (float)(position - first), lower = upper + 8.0f, slope = -tile->slope;
+        const float factor = caps ? a->softcap : a->scale;
         EACH(S_PIECES, SLOPE)
     }
 }
@@ -942,7 +937,7 @@ inlined void multiply(float s[4 * S_PIECES], float o[4 * O_PIECES], const uint p
 inlined void consume(uint memory, uint number, const __local query_tile *tiles, const attention_buffers *in,
                      const attention_args *a)
 {
-    const float c = SCORE_FULL ? LOG2_E : a->scale_log2; // what scores, after `transform`, are multiplied by
+    const float c = score_factor(a);
     float s[4 * S_PIECES], o[4 * O_PIECES];
     uint p[2 * S_PIECES];
     row_state rows[2];
