@@ -13,11 +13,12 @@
 
 typedef struct problem {
     int32_t rows, dim_qk, dim_v, is_bf16;
-    double scale;
-    float *q, *k, *v;    /* numbers that float16 and bfloat16 hold exactly */
-    uint16_t *bits;      /* of one of them, to be uploaded; then of o */
-    float *lse;          /* the kernel's */
-    double *weights, *o; /* of a row */
+    double scale, softcap; /* softcap: 0: none */
+    float slope;           /* of ALiBi */
+    float *q, *k, *v;      /* numbers that float16 and bfloat16 hold exactly */
+    uint16_t *bits;        /* of one of them, to be uploaded; then of o */
+    float *lse;            /* the kernel's */
+    double *weights, *o;   /* of a row */
     cl_int *table;
 } problem;
 
@@ -74,6 +75,8 @@ static int problem_make(problem *p, const clattn__program *program, const clattn
     p->dim_v = program->shape.dim_v_class;
     p->is_bf16 = program->shape.dtype_q == CLATTN_DTYPE_BF16;
     p->scale = 4.0 / sqrt((double)p->dim_qk);
+    p->softcap = program->shape.score_full ? 2.0 : 0.0;
+    p->slope = program->shape.score_full ? 0.0625f : 0.0f;
     /* Pages may reach beyond the last row. */
     const size_t kept = (size_t)p->rows + (size_t)program->shape.page_size,
                  wide = (size_t)(p->dim_qk + p->dim_v);
@@ -107,6 +110,9 @@ static double attend(problem *p, int32_t row)
         for (int32_t c = 0; c < p->dim_qk; c++)
             dot += (double)p->q[row * p->dim_qk + c] * (double)p->k[j * p->dim_qk + c];
         p->weights[j] = p->scale * dot;
+        if (p->softcap > 0.0)
+            p->weights[j] = p->softcap * tanh(p->weights[j] / p->softcap);
+        p->weights[j] -= (double)p->slope * (double)(row - j);
         largest = fmax(largest, p->weights[j]);
     }
     memset(p->o, 0, (size_t)p->dim_v * sizeof *p->o);
@@ -173,7 +179,9 @@ static attention_args args_of(const problem *p, const clattn__program *program)
     args.head_dim_qk = p->dim_qk;
     args.head_dim_v = p->dim_v;
     args.position_mode = POSITION_TOP_LEFT;
-    args.features = FEATURE_LSE;
+    args.features = p->slope > 0.0f ? FEATURE_LSE | FEATURE_ALIBI : FEATURE_LSE;
+    args.transforms = p->slope > 0.0f;
+    args.softcap = (float)p->softcap;
     args.scale = (float)p->scale;
     args.scale_log2 = (float)(p->scale * 1.4426950408889634);
     args.lse_unit = 1.0f;
@@ -210,7 +218,7 @@ static cl_int upload_and_run(problem *p, clattn__program *program, clattn_contex
 {
     const size_t rows = (size_t)p->rows, qk = rows * (size_t)p->dim_qk, v = rows * (size_t)p->dim_v;
     clattn__memory buffers[CLATTN__BUFFERS] = {{CLATTN_MEM_BUFFER, NULL}};
-    cl_int code[6] = {CL_SUCCESS};
+    cl_int code[7] = {CL_SUCCESS};
     buffers[CLATTN__BUFFER_Q].handle = upload_numbers(context, p, p->q, qk, &code[0]);
     buffers[CLATTN__BUFFER_K].handle = upload_numbers(context, p, p->k, qk, &code[1]);
     buffers[CLATTN__BUFFER_V].handle = upload_numbers(context, p, p->v, v, &code[2]);
@@ -219,9 +227,10 @@ static cl_int upload_and_run(problem *p, clattn__program *program, clattn_contex
     buffers[CLATTN__BUFFER_O].handle = upload(context, p->bits, v * sizeof *p->bits, &code[3]);
     buffers[CLATTN__BUFFER_LSE].handle = upload(context, p->lse, rows * sizeof *p->lse, &code[4]);
     buffers[CLATTN__BUFFER_BLOCK_TABLE].handle = upload(context, p->table, rows * sizeof *p->table, &code[5]);
+    buffers[CLATTN__BUFFER_ALIBI_SLOPES].handle = upload(context, &p->slope, sizeof p->slope, &code[6]);
     cl_int result = CL_SUCCESS;
     *failed = "clCreateBuffer";
-    for (int i = 0; i < 6 && result == CL_SUCCESS; i++)
+    for (int i = 0; i < 7 && result == CL_SUCCESS; i++)
         result = code[i];
     if (result == CL_SUCCESS)
         result = run(p, program, context, buffers, failed);

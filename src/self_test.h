@@ -5,8 +5,9 @@
 
 #include "program.h"
 
-/* Several query tiles in one work-group, causal, with blocks of all kinds. Of programs for 16-bit q, k, v and
- * o of one type. CLATTN_COMPILE_FAILED: the values are wrong, and *reason says how. */
+/* Several query tiles in one work-group, causal, with blocks of all kinds; softcap and ALiBi too where the
+ * program has them. Of programs for 16-bit q, k, v and o of one type. CLATTN_COMPILE_FAILED: the values are
+ * wrong, and *reason says how. */
 clattn_status clattn__self_test(clattn__program *program, clattn_context *context, char *reason,
                                 size_t capacity);
 

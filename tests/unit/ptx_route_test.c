@@ -33,7 +33,12 @@ static const char PLAIN_KERNEL[] =
     "                for (int d = 0; d < args.head_dim_qk; d++)\n"
     "                    score += LOAD1(Q_TYPE)(q, i * args.q.token + d) *\n"
     "                             LOAD1(K_TYPE)(k, j * args.k.token + d);\n"
-    "                const float weight = exp(score * args.scale);\n"
+    "                score *= args.scale;\n"
+    "                if (args.softcap > 0.0f)\n"
+    "                    score = cap_score(score, args.softcap);\n"
+    "                if (has(&args, FEATURE_ALIBI))\n"
+    "                    score = add_alibi(score, (float)(i - j), alibi_slopes[0]);\n"
+    "                const float weight = exp(score);\n"
     "                sum += weight;\n"
     "                total += weight * LOAD1(V_TYPE)(v, j * args.v.token + c);\n"
     "            }\n"
@@ -252,6 +257,19 @@ static void test_the_ptx_is_uncovered(void **state)
     clattn_context_release(context);
 }
 
+/* The self-test has softcap and ALiBi in it where the program has. */
+static void test_full_scores_are_tested(void **state)
+{
+    clattn_context_options options = options_with(NULL);
+    clattn_context *context = nvidia_context(&options);
+    clattn_plan_desc desc = wgmma_desc();
+    (void)state;
+    desc.features = CLATTN_FEATURE_SOFTCAP | CLATTN_FEATURE_ALIBI;
+    clattn_plan_release(plan_with(context, &desc));
+    clattn_context_release(context);
+    assert_int_equal(driver.uncovered, 1);
+}
+
 /* No kernel asks for memory: none is declared. */
 static void test_memory_is_declared_if_named(void **state)
 {
@@ -385,6 +403,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_the_ptx_is_uncovered, reset),
+        cmocka_unit_test_setup(test_full_scores_are_tested, reset),
         cmocka_unit_test_setup(test_memory_is_declared_if_named, reset),
         cmocka_unit_test_setup(test_other_ptx_is_refused, reset),
         cmocka_unit_test_setup(test_a_driver_that_refuses_its_ptx, reset),
