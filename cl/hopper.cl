@@ -1,13 +1,13 @@
 // hopper.cl: instructions of NVIDIA's compute capability 9.0, beside those of nvidia_ptx.cl.
 //
-// The driver's OpenCL compiler names its target sm_90, and assembles wgmma and setmaxnreg for sm_90a alone. So
-// these stand in comments, one line for each statement, which src/ptx_route.c uncovers in the compiled PTX:
+// The driver's OpenCL compiler names its target sm_90, and assembles wgmma and setmaxnreg for sm_90a alone.
+// So these stand in comments, one line for each statement, which src/ptx_route.c uncovers in the PTX:
 //     "//@wgmma.fence.sync.aligned;\n"
 //
-// Operands of wgmma are registers named one by one. The arrays that hold them must be indexed by constants even
-// before any loop is unrolled; so lists of operands, and of statements about them, are written by the
-// preprocessor. The unit is a piece: the four numbers that a work-item holds of 8 columns of a matrix, which are
-// columns 2t and 2t + 1 (t: the lane modulo 4) of rows r and r + 8 (r: the lane over 4), row by row.
+// Operands of wgmma are registers named one by one. The arrays that hold them must be indexed by constants
+// even before any loop is unrolled; so lists of operands, and of statements about them, are written by the
+// preprocessor. The unit is a piece: the four numbers that a work-item holds of 8 columns of a matrix, which
+// are columns 2t and 2t + 1 (t: the lane modulo 4) of rows r and r + 8 (r: the lane over 4), row by row.
 
 #ifndef HEAD_DIM_QK // padded head dims: 32, 64, 96, 128, 192 or 256
 #define HEAD_DIM_QK 64
@@ -19,7 +19,7 @@
 #define BLOCK_K 128
 #endif
 
-// ---- Lists ----------------------------------------------------------------------------------------------
+// ---- Lists ---------------------------------------------------------------------------------------------
 
 // LIST(n, m, between): m(0) between() m(1) between() ... m(n - 1)
 #define LIST_1(m, b) m(0)
@@ -60,7 +60,8 @@
 #define COMMA() ,
 #define COMMA_TEXT() ","
 
-// Of so many columns: pieces, steps of 16 as the products take them, panels of 64 as they lie in local memory.
+// Of so many columns: pieces, steps of 16 as the products take them, panels of 64 as they lie in local
+// memory.
 #define PIECES_32 4
 #define PIECES_64 8
 #define PIECES_80 10
@@ -88,7 +89,7 @@
 #define QK_STEPS STEPS(HEAD_DIM_QK)
 #define PV_STEPS STEPS(BLOCK_K)
 
-// ---- Products -------------------------------------------------------------------------------------------
+// ---- Products ------------------------------------------------------------------------------------------
 
 // A row of a panel is 128 bytes, whose 16-byte chunks lie at their number XOR (row modulo 8) (PTX ISA,
 // "Asynchronous warpgroup level matrix shared memory layout", 128-byte swizzle). Panels begin at multiples of
@@ -96,8 +97,8 @@
 #define PANEL_ROW 128
 #define CHUNK 16
 
-// How wgmma finds a matrix in local memory. stride: bytes from 8 rows to the next 8; leading: from panel to panel
-// where columns run across them.
+// How wgmma finds a matrix in local memory. stride: bytes from 8 rows to the next 8; leading: from panel to
+// panel where columns run across them.
 inlined ulong matrix_at(uint address, uint leading, uint stride)
 {
     return (ulong)1 << 62 | (ulong)(stride >> 4) << 32 | (ulong)(leading >> 4) << 16 |
@@ -127,25 +128,30 @@ inlined ulong matrix_at(uint address, uint leading, uint stride)
     [p##j##a] "r"(p[4 * j]), [p##j##b] "r"(p[4 * j + 1]), [p##j##c] "r"(p[4 * j + 2]),                   \
         [p##j##d] "r"(p[4 * j + 3])
 
-// 16 columns of Q and K, whose rows both lie along the head dim. Addresses count 16 bytes: a panel of Q has 64
-// rows, one of K BLOCK_K, and 16 columns are two chunks of a row.
+// D += A B of 64 rows and so many columns, over 16 of A's columns. Behind it come D's registers, A (its matrix,
+// or registers) and B, whether it adds or D begins from 0, two signs, and which matrices lie across.
+#define WGMMA(columns)                                                                                   \
+    "wgmma.mma_async.sync.aligned.m64n" QUOTED(columns) "k16.f32." MMA_TYPE "." MMA_TYPE " "
+
+// 16 columns of Q and K, whose rows both lie along the head dim. Addresses count 16 bytes: a panel of Q has
+// 64 rows, one of K BLOCK_K, and 16 columns are two chunks of a row.
 #define QK_STEP(j)                                                                                       \
-    "setp.ne.b32 adds," #j ",0; add.s64 a,%[q],(" #j "/4)*512+(" #j "%% 4)*2; add.s64 b,%[k],(" #j        \
-    "/4)*(" QUOTED(BLOCK_K) "*8)+(" #j "%% 4)*2; wgmma.mma_async.sync.aligned.m64n" QUOTED(                   \
-        BLOCK_K) "k16.f32." MMA_TYPE "." MMA_TYPE " {" LIST(S_PIECES, S_NAMES,                           \
-                                                            COMMA_TEXT) "},a,b,adds,1,1,0,0; "
+    "setp.ne.b32 adds," #j ",0; "                                                                        \
+    "add.s64 a,%[q],(" #j "/4)*512+(" #j "%% 4)*2; "                                                     \
+    "add.s64 b,%[k],(" #j "/4)*(" QUOTED(BLOCK_K) "*8)+(" #j "%% 4)*2; "                                 \
+    WGMMA(BLOCK_K) "{" LIST(S_PIECES, S_NAMES, COMMA_TEXT) "},a,b,adds,1,1,0,0; "
 
 // 16 keys of P, from registers, and V, whose rows are keys: 16 of them are 2048 bytes.
 #define PV_STEP(j)                                                                                       \
-    "add.s64 b,%[v]," #j "*128; wgmma.mma_async.sync.aligned.m64n" QUOTED(HEAD_DIM_V) "k16.f32." MMA_TYPE  \
-    "." MMA_TYPE " {" LIST(O_PIECES, O_NAMES, COMMA_TEXT) "},{%[p" #j "a],%[p" #j "b],%[p" #j "c],%[p" #j \
-    "d]},b,adds,1,1,1; "
+    "add.s64 b,%[v]," #j "*128; "                                                                        \
+    WGMMA(HEAD_DIM_V) "{" LIST(O_PIECES, O_NAMES, COMMA_TEXT) "},"                                       \
+                      "{%[p" #j "a],%[p" #j "b],%[p" #j "c],%[p" #j "d]},b,adds,1,1,1; "
 
 // Begins S = Q K^T of a warpgroup's 64 rows.
 inlined void begin_qk(float s[4 * S_PIECES], ulong q, ulong k)
 {
-    __asm__ volatile("//@wgmma.fence.sync.aligned; { .reg .b64 a,b; .reg .pred adds; " EACH(
-                         QK_STEPS, QK_STEP) "wgmma.commit_group.sync.aligned; }\n"
+    __asm__ volatile("//@wgmma.fence.sync.aligned; { .reg .b64 a,b; .reg .pred adds; "
+                     EACH(QK_STEPS, QK_STEP) "wgmma.commit_group.sync.aligned; }\n"
                      : LIST(S_PIECES, S_OUT, COMMA)
                      : [q] "l"(q), [k] "l"(k)
                      : "memory");
@@ -154,15 +160,15 @@ inlined void begin_qk(float s[4 * S_PIECES], ulong q, ulong k)
 // Begins O += P V.
 inlined void begin_pv(float o[4 * O_PIECES], const uint p[2 * S_PIECES], ulong v)
 {
-    __asm__ volatile("//@wgmma.fence.sync.aligned; { .reg .b64 b; .reg .pred adds; setp.eq.b32 adds,0,0; " EACH(
-                         PV_STEPS, PV_STEP) "wgmma.commit_group.sync.aligned; }\n"
+    __asm__ volatile("//@wgmma.fence.sync.aligned; { .reg .b64 b; .reg .pred adds; setp.eq.b32 adds,0,0; "
+                     EACH(PV_STEPS, PV_STEP) "wgmma.commit_group.sync.aligned; }\n"
                      : LIST(O_PIECES, O_INOUT, COMMA)
                      : LIST(PV_STEPS, P_IN, COMMA), [v] "l"(v)
                      : "memory");
 }
 
-// Waits until no product, or none but the last begun, is under way. The registers are named so that nothing about
-// them moves across.
+// Waits until no product, or none but the last begun, is under way. The registers are named so that nothing
+// about them moves across.
 inlined void end_qk_before_pv(float s[4 * S_PIECES])
 {
     __asm__ volatile("//@wgmma.wait_group.sync.aligned 1;\n" : LIST(S_PIECES, S_INOUT, COMMA)::"memory");
@@ -178,7 +184,7 @@ inlined void end_pv(float o[4 * O_PIECES])
     __asm__ volatile("//@wgmma.wait_group.sync.aligned 0;\n" : LIST(O_PIECES, O_INOUT, COMMA)::"memory");
 }
 
-// ---- Numbers --------------------------------------------------------------------------------------------
+// ---- Numbers -------------------------------------------------------------------------------------------
 
 inlined float log2_fast(float x)
 {
@@ -228,7 +234,7 @@ inlined uint item(void)
     return number;
 }
 
-// ---- Between work-items -----------------------------------------------------------------------------------
+// ---- Between work-items --------------------------------------------------------------------------------
 
 inlined uint warp_uniform(uint x)
 {
@@ -263,7 +269,7 @@ inlined void wait_for(uint address, uint parity)
                      : "memory");
 }
 
-// ---- Copies -----------------------------------------------------------------------------------------------
+// ---- Copies --------------------------------------------------------------------------------------------
 
 inlined void copy_whole_chunk(uint to, const __global uchar *from)
 {
@@ -306,20 +312,16 @@ inlined void copy_box(uint to, ulong map, int column, int row, int head, int bat
                      : "memory");
 }
 
-// ---- Maps of tensors, for the copy engine ------------------------------------------------------------------
+// ---- Maps of tensors, for the copy engine --------------------------------------------------------------
 
 // A map is 128 bytes that only these statements know (PTX ISA, "tensormap.replace"); it begins as zeros.
+#define MAP_FIELD(field, type, rest)                                                                   \
+    "//@tensormap.replace.tile." field ".shared::cta.b1024." type " [%0]," rest ";\n"
 #define MAP_SET(field, type, constraint, value)                                                          \
-    __asm__ volatile("//@tensormap.replace.tile." field ".shared::cta.b1024." type " [%0]," "%1;\n" ::"r"(at), \
-                     constraint(value)                                                                   \
-                     : "memory")
+    __asm__ volatile(MAP_FIELD(field, type, "%1") ::"r"(at), constraint(value) : "memory")
 #define MAP_SET_AXIS(field, axis, type, constraint, value)                                               \
-    __asm__ volatile("//@tensormap.replace.tile." field ".shared::cta.b1024." type " [%0]," axis ",%1;\n" ::"r"( \
-                         at),                                                                            \
-                     constraint(value)                                                                   \
-                     : "memory")
-#define MAP_SET_CODE(field, code)                                                                        \
-    __asm__ volatile("//@tensormap.replace.tile." field ".shared::cta.b1024.b32 [%0]," code ";\n" ::"r"(at) : "memory")
+    __asm__ volatile(MAP_FIELD(field, type, axis ",%1") ::"r"(at), constraint(value) : "memory")
+#define MAP_SET_CODE(field, code) __asm__ volatile(MAP_FIELD(field, "b32", code) ::"r"(at) : "memory")
 
 inlined void map_address(uint at, ulong address) { MAP_SET("global_address", "b64", "l", address); }
 

@@ -1,17 +1,18 @@
-// nvidia_wgmma.cl: forward attention for NVIDIA's compute capability 9.0, whose warpgroups (four warps) multiply
-// tiles of 64 rows straight from local memory (wgmma). After FlashAttention-3 (Shah et al. 2024).
+// nvidia_wgmma.cl: forward attention for NVIDIA's compute capability 9.0, whose warpgroups (four warps)
+// multiply tiles of 64 rows straight from local memory (wgmma). After FlashAttention-3 (Shah et al. 2024).
 //
 // A work-group stays on its multiprocessor and works through many query tiles. It has
 //     CONSUMERS  warpgroups of 64 query rows each, which multiply and take the softmax,
 //     1          warpgroup of producers, which copies K and V of block after block, and Q of the next tile,
-// and rings of STAGES places for K and V in local memory between them. Each place has two barriers: it is full, it
-// is empty. Consumers take turns in beginning their products, so that one's softmax runs beside another's products.
+// and rings of STAGES places for K and V in local memory between them. Each place has two barriers: it is
+// full, it is empty. Consumers take turns in beginning their products, so that one's softmax runs beside
+// another's products.
 //
 //     [ Q: Q_PLACES of BLOCK_Q rows ] [ K: STAGES of BLOCK_K rows ] [ V: likewise ] [ barriers ]
 //
 // Blocks are walked from the last key that the tile's rows may see down to the first. The softmax is lazy
-// (lazy.cl says why that is exact): a block's weights are taken against the row's reference as it is, and only if a
-// row of the warp outgrew it are they taken again, from the scores that are still in registers.
+// (lazy.cl says why that is exact): a block's weights are taken against the row's reference as it is, and
+// only if a row of the warp outgrew it are they taken again, from the scores that are still in registers.
 
 #ifndef CONSUMERS // warpgroups of 64 rows: 2 or 3
 #define CONSUMERS 3
@@ -33,7 +34,7 @@
 #define pack_two PASTE(pack_, Q_TYPE)
 #define WORK_ITEMS ((CONSUMERS + 1) * WARPGROUP)
 
-// ---- Local memory -----------------------------------------------------------------------------------------
+// ---- Local memory --------------------------------------------------------------------------------------
 
 #define Q_PANEL_BYTES (64 * PANEL_ROW) // of one consumer
 #define Q_CONSUMER_BYTES (PANELS(HEAD_DIM_QK) * Q_PANEL_BYTES)
@@ -58,11 +59,11 @@
 #define TURN_OF(consumer) (1 + (consumer))
 #define PRODUCERS_ALONE 8
 
-// One query tile, as the producers describe it to the consumers. Eight have room: one is written while the consumers
-// may still be at the results of the one four before.
+// One query tile, as the producers describe it to the consumers. Eight have room: one is written while the
+// consumers may still be at the results of the one four before.
 #define DESCRIPTIONS 8
 typedef struct query_tile {
-    int first_row; // NO_TILE: there is no more to do
+    int first_row;  // NO_TILE: there is no more to do
     int last_block; // of keys; the first to be worked at
     int first_block;
     int full_begin; // blocks in between need no compare: every row sees all their keys
@@ -77,9 +78,9 @@ typedef struct query_tile {
     float slope;
     int seen_begin; // keys that some row may see
     int seen_end;
-    int is_aligned; // rows of q, k and v are whole chunks
+    int is_aligned;   // rows of q, k and v are whole chunks
     int is_by_chunks; // not even whole blocks come by the copy engine
-    int q_row; // of the tensor; likewise
+    int q_row;        // of the tensor; likewise
     int first_key;
     int head;
     int head_kv;
@@ -113,10 +114,10 @@ inlined int is_first_producer(void) { return item() == CONSUMERS * WARPGROUP; }
 
 inlined int is_finder(void) { return item() == CONSUMERS * WARPGROUP + WARPGROUP - WARP; }
 
-// ---- Query tiles in order -----------------------------------------------------------------------------------
+// ---- Query tiles in order ------------------------------------------------------------------------------
 
-// Under a causal bound later rows of a sequence see more keys. Their tiles come first, those of all heads in a group
-// of heads whose K and V stay in the cache together.
+// Under a causal bound later rows of a sequence see more keys. Their tiles come first, those of all heads in
+// a group of heads whose K and V stay in the cache together.
 #define CACHE_BYTES (32 << 20)
 
 inlined int is_triangular(const attention_args *a)
@@ -131,7 +132,8 @@ inlined int group_in_order(int place, const attention_args *a)
     const int index = place + a->first_group;
     const int lines = has(a, FEATURE_CU_SEQLENS_Q) ? a->heads_q : a->heads_q * a->batch;
     const long line_bytes = 2 * (long)max(a->kv_len, 1) * (HEAD_DIM_QK + HEAD_DIM_V);
-    const int together = (int)clamp((long)a->heads_per_kv * max((long)CACHE_BYTES / line_bytes, 1l), 1l, (long)lines);
+    const int together =
+        (int)clamp((long)a->heads_per_kv * max((long)CACHE_BYTES / line_bytes, 1l), 1l, (long)lines);
     const int first_line = index / (together * a->q_tiles) * together;
     const int here = min(together, lines - first_line);
     const int rest = index - first_line * a->q_tiles;
@@ -139,8 +141,8 @@ inlined int group_in_order(int place, const attention_args *a)
     return (first_line + rest - tile * here) * a->q_tiles + a->q_tiles - 1 - tile;
 }
 
-// The place in the order of a work-group's tile number `round`: back and forth, so that who gets the heaviest of one
-// round gets the lightest of the next.
+// The place in the order of a work-group's tile number `round`: back and forth, so that who gets the heaviest
+// of one round gets the lightest of the next.
 inlined int place_of_round(int round)
 {
     const int width = (int)get_num_groups(1), group = (int)get_group_id(1);
@@ -161,8 +163,8 @@ inlined int is_aligned(const attention_buffers *in, const attention_args *a)
            (a->head_dim_qk | a->head_dim_v) % (CHUNK / 2) == 0;
 }
 
-// A tile is described step by step, each of which takes what it needs from the description so far: the producers have
-// few registers.
+// A tile is described step by step, each of which takes what it needs from the description so far: the
+// producers have few registers.
 inlined void describe_keys(__local query_tile *tile)
 {
     const int first_row = tile->first_row, last_row = min(first_row + BLOCK_Q, tile->q_len) - 1;
@@ -216,8 +218,8 @@ inlined void describe_places(__local query_tile *tile, const attention_args *a)
 }
 
 // The next tile from *round on that has rows.
-inlined void find_tile(__local query_tile *tile, __local int *round, int is_by_chunks, const attention_buffers *in,
-                       const attention_args *a)
+inlined void find_tile(__local query_tile *tile, __local int *round, int is_by_chunks,
+                       const attention_buffers *in, const attention_args *a)
 {
 #pragma unroll 1
     for (int index = place_of_round(*round); index < a->num_groups; index = place_of_round(*round)) {
@@ -250,7 +252,7 @@ inlined void find_tile(__local query_tile *tile, __local int *round, int is_by_c
     tile->first_row = NO_TILE;
 }
 
-// ---- Maps of tensors ----------------------------------------------------------------------------------------
+// ---- Maps of tensors -----------------------------------------------------------------------------------
 
 #ifndef COPY_ENGINE // 1: blocks of regular tensors come by the copy engine
 #define COPY_ENGINE 0
@@ -287,12 +289,13 @@ inlined void make_map(ulong map, __local ulong *scratch, const __global void *bu
     release_map();
 }
 
-// The copy engine reads maps from global memory. Each multiprocessor has a place in the program's own memory: only one
-// work-group, which takes all its registers, is there at a time. Returns that place, or 0: no maps.
+// The copy engine reads maps from global memory. Each multiprocessor has a place in the program's own memory:
+// only one work-group, which takes all its registers, is there at a time. Returns that place, or 0: no maps.
 inlined ulong make_maps(__local ulong *scratch, const attention_buffers *in, const attention_args *a)
 {
     const uint place = multiprocessor();
-    if (!is_aligned(in, a) || !is_mappable(&a->q) || !is_mappable(&a->k) || !is_mappable(&a->v) || place >= MAP_PLACES)
+    if (!is_aligned(in, a) || !is_mappable(&a->q) || !is_mappable(&a->k) || !is_mappable(&a->v) ||
+        place >= MAP_PLACES)
         return 0;
     const ulong maps = program_memory() + place * MAPS_BYTES;
     const uint which = item() % WARPGROUP / WARP; // a warp for each
@@ -304,8 +307,8 @@ inlined ulong make_maps(__local ulong *scratch, const attention_buffers *in, con
         const int rows_q = has(a, FEATURE_CU_SEQLENS_Q) ? a->total_q : a->q_len;
         const int rows_k = has(a, FEATURE_CU_SEQLENS_K) ? a->total_k : a->kv_len;
         make_map(maps + which * 8 * MAP_WORDS, scratch + which * MAP_WORDS, buffer, t,
-                 which == 2 ? a->head_dim_v : a->head_dim_qk, which == 0 ? rows_q : rows_k, which == 0 ? 64 : BLOCK_K,
-                 which == 0 ? a->heads_q : a->heads_q / a->heads_per_kv, a->batch);
+                 which == 2 ? a->head_dim_v : a->head_dim_qk, which == 0 ? rows_q : rows_k,
+                 which == 0 ? 64 : BLOCK_K, which == 0 ? a->heads_q : a->heads_q / a->heads_per_kv, a->batch);
     }
     return maps;
 }
@@ -319,13 +322,14 @@ inlined void acquire_maps(ulong maps)
 
 #endif
 
-// ---- Producers ----------------------------------------------------------------------------------------------
+// ---- Producers -----------------------------------------------------------------------------------------
 //
-// A block whose keys all count goes the short way: by the copy engine, or in whole chunks without a look. Blocks at the
-// border, where keys that no row of the tile sees become zero and are not read, and rows that are not made of whole
-// chunks, go the long way.
+// A block whose keys all count goes the short way: by the copy engine, or in whole chunks without a look.
+// Blocks at the border, where keys that no row of the tile sees become zero and are not read, and rows that
+// are not made of whole chunks, go the long way.
 
-#define PASS_ROWS (WARPGROUP * CHUNK / PANEL_ROW) // that the producers copy at a time, a chunk each of a panel
+#define PASS_ROWS \
+    (WARPGROUP * CHUNK / PANEL_ROW) // that the producers copy at a time, a chunk each of a panel
 #define PASSES (BLOCK_K / PASS_ROWS)
 #define PASS_BYTES (PASS_ROWS * PANEL_ROW)
 
@@ -335,8 +339,8 @@ inlined void meet_producers(void)
     wait_at(PRODUCERS_ALONE, WARPGROUP);
 }
 
-// A producer's chunk: its row in a pass, its first column in a panel, and its place in a panel. (Told anew for
-// every block: producers have few registers.)
+// A producer's chunk: its row in a pass, its first column in a panel, and its place in a panel. (Told anew
+// for every block: producers have few registers.)
 typedef struct producer {
     int row;
     int column;
@@ -358,10 +362,10 @@ inlined void copy_elements(uint to, const __global ushort *from, int count)
         store_element(to + 2 * i, i < count ? from[i] : 0);
 }
 
-// The chunks of one row, one in each panel; the long way. What does not exist becomes zero and is not read; only the last
-// panel may have columns beyond the true head dim.
-inlined void copy_row(uint to, uint panel_bytes, int panels, const __global ushort *row, int exists, int columns,
-                      int is_aligned)
+// The chunks of one row, one in each panel; the long way. What does not exist becomes zero and is not read;
+// only the last panel may have columns beyond the true head dim.
+inlined void copy_row(uint to, uint panel_bytes, int panels, const __global ushort *row, int exists,
+                      int columns, int is_aligned)
 {
 #pragma unroll 1
     for (int p = 0; p < panels; p++) {
@@ -385,22 +389,24 @@ typedef struct key_copy {
     int map; // place among the maps
 } key_copy;
 
-inlined key_copy copy_of_k(const __local query_tile *tile, const attention_buffers *in, const attention_args *a)
+inlined key_copy copy_of_k(const __local query_tile *tile, const attention_buffers *in,
+                           const attention_args *a)
 {
-    const key_copy copy = {(const __global ushort *)in->k, &a->k, tile->k, a->head_dim_qk,
-                           PANELS(HEAD_DIM_QK), 8 * MAP_WORDS};
+    const key_copy copy = {
+        (const __global ushort *)in->k, &a->k, tile->k, a->head_dim_qk, PANELS(HEAD_DIM_QK), 8 * MAP_WORDS};
     return copy;
 }
 
-inlined key_copy copy_of_v(const __local query_tile *tile, const attention_buffers *in, const attention_args *a)
+inlined key_copy copy_of_v(const __local query_tile *tile, const attention_buffers *in,
+                           const attention_args *a)
 {
-    const key_copy copy = {(const __global ushort *)in->v, &a->v, tile->v, a->head_dim_v,
-                           PANELS(HEAD_DIM_V), 2 * 8 * MAP_WORDS};
+    const key_copy copy = {
+        (const __global ushort *)in->v, &a->v, tile->v, a->head_dim_v, PANELS(HEAD_DIM_V), 2 * 8 * MAP_WORDS};
     return copy;
 }
 
-inlined key_rows rows_of_copy(const key_copy *copy, const __local query_tile *tile, const attention_buffers *in,
-                              const attention_args *a)
+inlined key_rows rows_of_copy(const key_copy *copy, const __local query_tile *tile,
+                              const attention_buffers *in, const attention_args *a)
 {
     const key_rows rows = {copy->first, copy->t->token, in->block_table + tile->table, copy->t->batch,
                            a->num_pages - 1};
@@ -419,7 +425,8 @@ inlined void copy_border_block(uint to, const key_copy *copy, int block, const _
     for (int i = 0; i < PASSES; i++) {
         const int exists = key >= begin && key < end;
         const long row = exists ? row_of_key(&rows, key) : rows.first;
-        copy_row(to, KV_PANEL_BYTES, copy->panels, copy->buffer + row + me.column, exists, copy->head_dim - me.column, is_aligned);
+        copy_row(to, KV_PANEL_BYTES, copy->panels, copy->buffer + row + me.column, exists,
+                 copy->head_dim - me.column, is_aligned);
         to += PASS_BYTES;
         key += PASS_ROWS;
     }
@@ -451,7 +458,8 @@ inlined void copy_whole_block(uint to, const key_copy *copy, int block, const __
     for (int i = 0; i < PASSES; i++) {
         const long row = rows.first + clamp(pages[i], 0, rows.last_page) * rows.page +
                          (key + i * PASS_ROWS) % PAGE_SIZE * rows.token;
-        copy_whole_row(to + i * PASS_BYTES, copy, (const __global uchar *)(copy->buffer + row + me.column), has_last);
+        copy_whole_row(to + i * PASS_BYTES, copy, (const __global uchar *)(copy->buffer + row + me.column),
+                       has_last);
     }
 #else
     const __global uchar *from = (const __global uchar *)(copy->buffer + row_of_key(&rows, key) + me.column);
@@ -479,7 +487,8 @@ inlined void clear_beyond(uint first, int panels, int head_dim)
 }
 
 // By the copy engine, of one work-item's doing.
-inlined void engine_block(uint to, uint full, const key_copy *copy, ulong maps, int block, const __local query_tile *tile)
+inlined void engine_block(uint to, uint full, const key_copy *copy, ulong maps, int block,
+                          const __local query_tile *tile)
 {
     arrive_for_bytes(full, WARPGROUP, copy->panels * KV_PANEL_BYTES);
 #pragma unroll
@@ -493,8 +502,9 @@ inlined int has_maps(const __local ulong *maps) { return COPY_ENGINE && *maps !=
 
 // One block of K or V, once its place is empty; it then arrives at its barrier. Without maps (0) all
 // producers copy it; with maps only the first producer follows the barriers, and tells the others.
-inlined void produce_block(uint to, uint full, uint empty, uint parity, const key_copy *copy, const __local ulong *maps, int block,
-                           const __local query_tile *tile, const attention_buffers *in, const attention_args *a)
+inlined void produce_block(uint to, uint full, uint empty, uint parity, const key_copy *copy,
+                           const __local ulong *maps, int block, const __local query_tile *tile,
+                           const attention_buffers *in, const attention_args *a)
 {
     const int is_aligned = tile->is_aligned;
     const int is_whole = block * BLOCK_K >= tile->seen_begin && (block + 1) * BLOCK_K <= tile->seen_end;
@@ -527,8 +537,8 @@ inlined void copy_queries(uint to, const __local query_tile *tile, const attenti
     if (COPY_ENGINE || !tile->is_aligned) {
 #pragma unroll 1
         for (int i = 0; i < BLOCK_Q; i += PASS_ROWS) {
-            copy_row(to + i / 64 * Q_CONSUMER_BYTES + i % 64 * PANEL_ROW, Q_PANEL_BYTES, PANELS(HEAD_DIM_QK), row,
-                     i < rows, columns, tile->is_aligned);
+            copy_row(to + i / 64 * Q_CONSUMER_BYTES + i % 64 * PANEL_ROW, Q_PANEL_BYTES, PANELS(HEAD_DIM_QK),
+                     row, i < rows, columns, tile->is_aligned);
             row += PASS_ROWS * a->q.token;
         }
         return;
@@ -547,7 +557,8 @@ inlined void copy_queries(uint to, const __local query_tile *tile, const attenti
     }
 }
 
-inlined void engine_queries(uint to, uint full, ulong map, const __local query_tile *tile, const attention_args *a)
+inlined void engine_queries(uint to, uint full, ulong map, const __local query_tile *tile,
+                            const attention_args *a)
 {
     arrive_for_bytes(full, WARPGROUP, Q_BYTES);
 #pragma unroll
@@ -558,10 +569,10 @@ inlined void engine_queries(uint to, uint full, ulong map, const __local query_t
                      a->q.head == 0 ? 0 : tile->head, a->q.batch == 0 ? 0 : tile->batch, full);
 }
 
-// Q of tile number `count` of the work-group, which has been found, or that there is none. Meanwhile the finder looks for
-// the next one.
-inlined void produce_queries(uint memory, __local query_tile *tiles, uint count, __local int *round, const __local ulong *maps,
-                             const attention_buffers *in, const attention_args *a)
+// Q of tile number `count` of the work-group, which has been found, or that there is none. Meanwhile the
+// finder looks for the next one.
+inlined void produce_queries(uint memory, __local query_tile *tiles, uint count, __local int *round,
+                             const __local ulong *maps, const attention_buffers *in, const attention_args *a)
 {
     const uint place = count % Q_PLACES, full = memory + Q_FULL(place);
     const __local query_tile *tile = &tiles[count % DESCRIPTIONS];
@@ -598,7 +609,7 @@ inlined void produce(uint memory, __local query_tile *tiles, __local int *round,
     if (has_maps(maps) && is_first_producer())
         acquire_maps(*maps);
 #endif
-    int block = -1;  // of it; -1: none yet
+    int block = -1; // of it; -1: none yet
     int is_due = 1; // Q of the next tile
     for (;;) {
         if (is_due)
@@ -610,11 +621,11 @@ inlined void produce(uint memory, __local query_tile *tiles, __local int *round,
             block = tile->last_block;
         is_due = block == (Q_PLACES > 1 ? tile->last_block : tile->first_block);
         const key_copy k = copy_of_k(tile, in, a);
-        produce_block(memory + K_BEGIN + at.stage * K_BYTES, memory + K_FULL(at.stage), memory + K_EMPTY(at.stage),
-                      at.parity, &k, maps, block, tile, in, a);
+        produce_block(memory + K_BEGIN + at.stage * K_BYTES, memory + K_FULL(at.stage),
+                      memory + K_EMPTY(at.stage), at.parity, &k, maps, block, tile, in, a);
         const key_copy v = copy_of_v(tile, in, a);
-        produce_block(memory + V_BEGIN + at.stage * V_BYTES, memory + V_FULL(at.stage), memory + V_EMPTY(at.stage),
-                      at.parity, &v, maps, block, tile, in, a);
+        produce_block(memory + V_BEGIN + at.stage * V_BYTES, memory + V_FULL(at.stage),
+                      memory + V_EMPTY(at.stage), at.parity, &v, maps, block, tile, in, a);
         advance(&at);
         const int is_last = block == tile->first_block;
         block = is_last ? -1 : block - 1;
@@ -623,10 +634,11 @@ inlined void produce(uint memory, __local query_tile *tiles, __local int *round,
     end_copies();
 }
 
-// ---- Scores -------------------------------------------------------------------------------------------------
+// ---- Scores --------------------------------------------------------------------------------------------
 
-// A consumer's state is in few registers beside its matrices. What a work-item can tell from its number, it tells
-// anew wherever it is needed: it has rows r and r + 8 of its warpgroup's 64, and columns 2t and 2t + 1 of each piece.
+// A consumer's state is in few registers beside its matrices. What a work-item can tell from its number, it
+// tells anew wherever it is needed: it has rows r and r + 8 of its warpgroup's 64, and columns 2t and 2t + 1
+// of each piece.
 inlined int row_of_item(void)
 {
     const int id = (int)item();
@@ -648,8 +660,8 @@ typedef struct row_state {
     float sum;
 } row_state;
 
-// Products become scores when they are multiplied by a number, which weigh does beside the change to log2 units: by the
-// scale, or what softcap and ALiBi leave to be multiplied by.
+// Products become scores when they are multiplied by a number, which weigh does beside the change to log2
+// units: by the scale, or what softcap and ALiBi leave to be multiplied by.
 inlined float score_factor(const attention_args *a)
 {
     const int caps = SCORE_FULL && a->softcap > 0.0f, slopes = SCORE_FULL && has(a, FEATURE_ALIBI);
@@ -658,20 +670,21 @@ inlined float score_factor(const attention_args *a)
 
 #if SCORE_FULL
 
-#define CAP(i)                                                                                           \
-    s[4 * i] = tanh_of(s[4 * i] * from);                                                                 \
-    s[4 * i + 1] = tanh_of(s[4 * i + 1] * from);                                                         \
-    s[4 * i + 2] = tanh_of(s[4 * i + 2] * from);                                                         \
+#define CAP(i)                                   \
+    s[4 * i] = tanh_of(s[4 * i] * from);         \
+    s[4 * i + 1] = tanh_of(s[4 * i + 1] * from); \
+    s[4 * i + 2] = tanh_of(s[4 * i + 2] * from); \
     s[4 * i + 3] = tanh_of(s[4 * i + 3] * from);
 
-#define SLOPE(i)                                                                                         \
-    s[4 * i] = fused(s[4 * i], factor, slope * fabs(upper - (8 * i)));                                   \
-    s[4 * i + 1] = fused(s[4 * i + 1], factor, slope * fabs(upper - (8 * i + 1)));                       \
-    s[4 * i + 2] = fused(s[4 * i + 2], factor, slope * fabs(lower - (8 * i)));                           \
+#define SLOPE(i)                                                                   \
+    s[4 * i] = fused(s[4 * i], factor, slope * fabs(upper - (8 * i)));             \
+    s[4 * i + 1] = fused(s[4 * i + 1], factor, slope * fabs(upper - (8 * i + 1))); \
+    s[4 * i + 2] = fused(s[4 * i + 2], factor, slope * fabs(lower - (8 * i)));     \
     s[4 * i + 3] = fused(s[4 * i + 3], factor, slope * fabs(lower - (8 * i + 1)));
 
 // From products to scores, but for score_factor.
-inlined void transform(float s[4 * S_PIECES], const __local query_tile *tile, int block, const attention_args *a)
+inlined void transform(float s[4 * S_PIECES], const __local query_tile *tile, int block,
+                       const attention_args *a)
 {
     const int caps = a->softcap > 0.0f;
     if (caps) {
@@ -689,16 +702,17 @@ inlined void transform(float s[4 * S_PIECES], const __local query_tile *tile, in
 
 #else
 
-inlined void transform(float s[4 * S_PIECES], const __local query_tile *tile, int block, const attention_args *a)
+inlined void transform(float s[4 * S_PIECES], const __local query_tile *tile, int block,
+                       const attention_args *a)
 {
 }
 
 #endif
 
-#define FORBID(i)                                                                                        \
-    s[4 * i] = 8 * i >= upper.begin && 8 * i < upper.end ? s[4 * i] : forbidden;                         \
-    s[4 * i + 1] = 8 * i + 1 >= upper.begin && 8 * i + 1 < upper.end ? s[4 * i + 1] : forbidden;         \
-    s[4 * i + 2] = 8 * i >= lower.begin && 8 * i < lower.end ? s[4 * i + 2] : forbidden;                 \
+#define FORBID(i)                                                                                \
+    s[4 * i] = 8 * i >= upper.begin && 8 * i < upper.end ? s[4 * i] : forbidden;                 \
+    s[4 * i + 1] = 8 * i + 1 >= upper.begin && 8 * i + 1 < upper.end ? s[4 * i + 1] : forbidden; \
+    s[4 * i + 2] = 8 * i >= lower.begin && 8 * i < lower.end ? s[4 * i + 2] : forbidden;         \
     s[4 * i + 3] = 8 * i + 1 >= lower.begin && 8 * i + 1 < lower.end ? s[4 * i + 3] : forbidden;
 
 // Forbids keys beyond the band and the sequence.
@@ -715,28 +729,28 @@ inlined void forbid(float s[4 * S_PIECES], const __local query_tile *tile, int b
     EACH(S_PIECES, FORBID)
 }
 
-// ---- Softmax ------------------------------------------------------------------------------------------------
+// ---- Softmax -------------------------------------------------------------------------------------------
 
-// A work-item's weights of a row and block may add up to this before the reference moves: far from what float16
-// holds, and from what its row's other blocks would lose beside it.
+// A work-item's weights of a row and block may add up to this before the reference moves: far from what
+// float16 holds, and from what its row's other blocks would lose beside it.
 #define MOST_WEIGHT 4096.0f
 
-// References beyond this are so coarse that a difference from a score must be taken between rounded numbers: then
-// equal scores have equal weights. It is also told from here that a row has seen no key yet (its reference is
-// SCORE_FLOOR), or floor scores only.
+// References beyond this are so coarse that a difference from a score must be taken between rounded numbers:
+// then equal scores have equal weights. It is also told from here that a row has seen no key yet (its
+// reference is SCORE_FLOOR), or floor scores only.
 #define COARSE 16777216.0f
 #define FLOOR_LOG2 (SCORE_FLOOR * SCORE_TO_LOG2)
 
-#define WEIGH(i)                                                                                         \
-    {                                                                                                    \
-        const float w0 = exp2_of(fused(s[4 * i], c, -m0)), w1 = exp2_of(fused(s[4 * i + 1], c, -m0)); \
+#define WEIGH(i)                                                                                          \
+    {                                                                                                     \
+        const float w0 = exp2_of(fused(s[4 * i], c, -m0)), w1 = exp2_of(fused(s[4 * i + 1], c, -m0));     \
         const float w2 = exp2_of(fused(s[4 * i + 2], c, -m1)), w3 = exp2_of(fused(s[4 * i + 3], c, -m1)); \
-        sum0 += w0;                                                                                      \
-        sum1 += w2;                                                                                      \
-        sum0 += w1;                                                                                      \
-        sum1 += w3;                                                                                      \
-        p[2 * i] = pack_two(w0, w1);                                                                         \
-        p[2 * i + 1] = pack_two(w2, w3);                                                                     \
+        sum0 += w0;                                                                                       \
+        sum1 += w2;                                                                                       \
+        sum0 += w1;                                                                                       \
+        sum1 += w3;                                                                                       \
+        p[2 * i] = pack_two(w0, w1);                                                                      \
+        p[2 * i + 1] = pack_two(w2, w3);                                                                  \
     }
 
 // P = exp2(S - m). Returns the row sums.
@@ -747,27 +761,28 @@ inlined float2 weigh(uint p[2 * S_PIECES], const float s[4 * S_PIECES], float c,
     return (float2)(sum0, sum1);
 }
 
-#define SETTLE(i)                                                                                        \
-    s[4 * i] = settled(s[4 * i], c) - m0;                                                                \
-    s[4 * i + 1] = settled(s[4 * i + 1], c) - m0;                                                        \
-    s[4 * i + 2] = settled(s[4 * i + 2], c) - m1;                                                        \
+#define SETTLE(i)                                 \
+    s[4 * i] = settled(s[4 * i], c) - m0;         \
+    s[4 * i + 1] = settled(s[4 * i + 1], c) - m0; \
+    s[4 * i + 2] = settled(s[4 * i + 2], c) - m1; \
     s[4 * i + 3] = settled(s[4 * i + 3], c) - m1;
 
-// In log2 units: finite scores end at the floor. (Fused, so that the compiler does not keep LARGEST's products.)
+// In log2 units: finite scores end at the floor. (Fused, so that the compiler does not keep LARGEST's
+// products.)
 inlined float settled(float s, float c)
 {
     const float score = fused(s, c, 0.0f);
     return score < FLOOR_LOG2 && score != -INFINITY ? FLOOR_LOG2 : score;
 }
 
-#define LARGEST(i)                                                                                       \
-    x0 = larger(x0, larger(s[4 * i] * c, s[4 * i + 1] * c));                                             \
+#define LARGEST(i)                                           \
+    x0 = larger(x0, larger(s[4 * i] * c, s[4 * i + 1] * c)); \
     x1 = larger(x1, larger(s[4 * i + 2] * c, s[4 * i + 3] * c));
 
-#define RESCALE(i)                                                                                       \
-    o[4 * i] *= shrink0;                                                                                 \
-    o[4 * i + 1] *= shrink0;                                                                             \
-    o[4 * i + 2] *= shrink1;                                                                             \
+#define RESCALE(i)           \
+    o[4 * i] *= shrink0;     \
+    o[4 * i + 1] *= shrink0; \
+    o[4 * i + 2] *= shrink1; \
     o[4 * i + 3] *= shrink1;
 
 inlined float largest_of_row(float x)
@@ -778,10 +793,10 @@ inlined float largest_of_row(float x)
 
 inlined int is_coarse(float m) { return !(fabs(m) <= COARSE); }
 
-// The exact step: references move to the largest scores so far, and what was summed up shrinks accordingly. S is
-// scratch afterwards.
-inlined void weigh_exactly(uint p[2 * S_PIECES], float s[4 * S_PIECES], float o[4 * O_PIECES], row_state rows[2],
-                           float c, int is_first)
+// The exact step: references move to the largest scores so far, and what was summed up shrinks accordingly. S
+// is scratch afterwards.
+inlined void weigh_exactly(uint p[2 * S_PIECES], float s[4 * S_PIECES], float o[4 * O_PIECES],
+                           row_state rows[2], float c, int is_first)
 {
     float x0 = -INFINITY, x1 = -INFINITY;
     EACH(S_PIECES, LARGEST)
@@ -805,11 +820,12 @@ inlined void weigh_exactly(uint p[2 * S_PIECES], float s[4 * S_PIECES], float o[
 }
 
 // P, and the rows' sums with it.
-inlined void soften(uint p[2 * S_PIECES], float s[4 * S_PIECES], float o[4 * O_PIECES], row_state rows[2], float c)
+inlined void soften(uint p[2 * S_PIECES], float s[4 * S_PIECES], float o[4 * O_PIECES], row_state rows[2],
+                    float c)
 {
     const float2 sums = weigh(p, s, c, rows[0].m, rows[1].m);
-    const int outgrown = !(sums.x <= MOST_WEIGHT && sums.y <= MOST_WEIGHT) || is_coarse(rows[0].m) ||
-                         is_coarse(rows[1].m);
+    const int outgrown =
+        !(sums.x <= MOST_WEIGHT && sums.y <= MOST_WEIGHT) || is_coarse(rows[0].m) || is_coarse(rows[1].m);
     if (__builtin_expect(any_in_warp(outgrown), 0))
         weigh_exactly(p, s, o, rows, c, 0);
     else {
@@ -818,13 +834,12 @@ inlined void soften(uint p[2 * S_PIECES], float s[4 * S_PIECES], float o[4 * O_P
     }
 }
 
-// ---- Results ------------------------------------------------------------------------------------------------
+// ---- Results -------------------------------------------------------------------------------------------
 
-#define PACK_FOUR(i, r)                                                                                  \
-    pack_two(o[4 * i + 2 * r] * inverse, o[4 * i + 2 * r + 1] * inverse)
+#define PACK_FOUR(i, r) pack_two(o[4 * i + 2 * r] * inverse, o[4 * i + 2 * r + 1] * inverse)
 
-// A row's 32 columns of four pieces are with four lanes, two of each piece. They change places so that lane t has all
-// eight columns of piece t.
+// A row's 32 columns of four pieces are with four lanes, two of each piece. They change places so that lane t
+// has all eight columns of piece t.
 inlined uint4 chunk_of_lane(uint w0, uint w1, uint w2, uint w3, int lane)
 {
     const int odd = lane & 1, high = lane & 2;
@@ -859,7 +874,8 @@ inlined void store_columns(__global ushort *row, int column, int head_dim, uint4
 }
 
 // O / sum and ln(sum exp) of the work-item's rows.
-inlined void write_rows(float o[4 * O_PIECES], const row_state rows[2], const __local query_tile *tile, const attention_buffers *in, const attention_args *a)
+inlined void write_rows(float o[4 * O_PIECES], const row_state rows[2], const __local query_tile *tile,
+                        const attention_buffers *in, const attention_args *a)
 {
     const int column = column_of_item();
     const int is_aligned = is_chunked(in->o, &a->o) && a->head_dim_v % (CHUNK / 2) == 0;
@@ -887,7 +903,7 @@ inlined void write_rows(float o[4 * O_PIECES], const row_state rows[2], const __
     }
 }
 
-// ---- Consumers ------------------------------------------------------------------------------------------------
+// ---- Consumers -----------------------------------------------------------------------------------------
 
 inlined void begin_rows(row_state rows[2], const __local query_tile *tile)
 {
@@ -897,7 +913,7 @@ inlined void begin_rows(row_state rows[2], const __local query_tile *tile)
 
 #define CLEAR(i) o[4 * i] = o[4 * i + 1] = o[4 * i + 2] = o[4 * i + 3] = 0.0f;
 
-inlined void clear(float o[4 * O_PIECES]) { EACH(O_PIECES, CLEAR) }
+inlined void clear(float o[4 * O_PIECES]){EACH(O_PIECES, CLEAR)}
 
 // Matrices in local memory, as the products find them.
 inlined ulong q_matrix(uint memory, uint number, uint place)
@@ -915,10 +931,11 @@ inlined ulong v_matrix(uint memory, uint stage)
     return matrix_at(memory + V_BEGIN + stage * V_BYTES, KV_PANEL_BYTES, 8 * PANEL_ROW);
 }
 
-// Begins, in the consumer's turn, S = Q K^T of the block at `next` and O += P V of the one before it; waits for S. What
-// the copy engine has written needs not be shown to the products.
-inlined void multiply(float s[4 * S_PIECES], float o[4 * O_PIECES], const uint p[2 * S_PIECES], ring at, ring next,
-                      int show_k, int show_v, uint memory, uint number, uint q_place, int is_leader)
+// Begins, in the consumer's turn, S = Q K^T of the block at `next` and O += P V of the one before it; waits
+// for S. What the copy engine has written needs not be shown to the products.
+inlined void multiply(float s[4 * S_PIECES], float o[4 * O_PIECES], const uint p[2 * S_PIECES], ring at,
+                      ring next, int show_k, int show_v, uint memory, uint number, uint q_place,
+                      int is_leader)
 {
     wait_for(memory + K_FULL(next.stage), next.parity);
     wait_at(TURN_OF(number), 2 * WARPGROUP);
@@ -971,7 +988,8 @@ inlined void consume(uint memory, uint number, const __local query_tile *tiles, 
     // O += P V of the last; write O / l
     for (;;) {
         // Blocks that every row sees whole.
-        const int full_begin = tiles[count % DESCRIPTIONS].full_begin, full_end = tiles[count % DESCRIPTIONS].full_end;
+        const int full_begin = tiles[count % DESCRIPTIONS].full_begin,
+                  full_end = tiles[count % DESCRIPTIONS].full_end;
         const int by_chunks = !COPY_ENGINE || tiles[count % DESCRIPTIONS].is_by_chunks;
         int show_v = 1;
         while (block > full_begin && block <= full_end) {
@@ -1022,7 +1040,7 @@ inlined void consume(uint memory, uint number, const __local query_tile *tiles, 
     write_rows(o, rows, &tiles[(count - 1) % DESCRIPTIONS], in, a);
 }
 
-// ---- The whole ------------------------------------------------------------------------------------------------
+// ---- The whole -----------------------------------------------------------------------------------------
 
 inlined void begin_barriers(uint memory)
 {
@@ -1041,12 +1059,13 @@ inlined void begin_barriers(uint memory)
     barriers_begun();
 }
 
-__kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void forward(ATTENTION_BUFFERS, attention_args args)
+__kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void forward(ATTENTION_BUFFERS,
+                                                                              attention_args args)
 {
     __local __attribute__((aligned(1024))) uchar memory_bytes[MEMORY_BYTES];
     __local query_tile tiles[DESCRIPTIONS];
     __local __attribute__((aligned(128))) ulong scratch[3 * 16];
-    __local int round; // of the finder
+    __local int round;  // of the finder
     __local ulong maps; // where make_maps has put them
     const attention_buffers buffers = GATHERED_BUFFERS;
     if (args.num_groups == 0)
