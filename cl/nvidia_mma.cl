@@ -36,29 +36,35 @@ inlined void copy_chunk(uint to, const __global k_t *row, int column, int column
     store_local(to, chunk);
 }
 
-// One of k and v, or q, whose rows are those of a sequence that is neither packed nor in pages.
+// One of q, k and v.
 typedef struct source {
     const __global k_t *head;
     key_rows rows;
     int columns;
 } source;
 
-// Rows first .. first + count - 1, from row `end` on as zeros. dim, pitch, count, aligned: constants.
-inlined void copy_rows(uint to, const source *from, int first, const int count, int end, const int dim,
+// Rows first .. first + count - 1; those outside of `there` as zeros. The work-item copies every ITEMS / lanes-th.
+// count, dim, pitch, is_q, aligned: constants. Aligned, there are no branches, so that copies go among the products.
+inlined void copy_rows(uint to, const source *from, int first, const int count, key_range there, const int dim,
                        const int pitch, int id, const int is_q, const int aligned)
 {
     const int lanes = LANES_OF_ROW(dim), step = ITEMS / lanes;
+    const long at = (long)(first + id / lanes) * from->rows.token;
 #pragma unroll
     for (int i = 0; i < (count + step - 1) / step; i++) {
-        const int r = id / lanes + i * step, row = first + r;
+        const int r = id / lanes + i * step;
         if (count % step != 0 && r >= count)
             continue;
-        const int there = row < end;
-        const long at = !there ? 0 : is_q ? row * from->rows.token : row_of_key(&from->rows, row);
+        const int is_there = (uint)(first + r - there.begin) < (uint)(there.end - there.begin);
+        const __global k_t *row = from->head + at + i * step * from->rows.token;
+        if (PAGE_SIZE > 0 && !is_q)
+            row = from->head + (is_there ? row_of_key(&from->rows, first + r) : 0);
+        if (!aligned && !is_there)
+            row = from->head;
 #pragma unroll
         for (int c = 0; c < dim / CHUNK; c += lanes) {
             const int chunk = c + id % lanes;
-            copy_chunk(to + r * pitch + chunk * 16, from->head + at, chunk * CHUNK, there ? from->columns : 0, aligned);
+            copy_chunk(to + r * pitch + chunk * 16, row, chunk * CHUNK, is_there ? from->columns : 0, aligned);
         }
     }
 }
@@ -158,42 +164,61 @@ inlined int is_own(const worker *w, int tile)
 
 // Where the ring stands.
 typedef struct ring {
-    int next_k; // the tiles to be copied next; beyond the last key: none
+    uint read; // the slot to be read next
+    int next_k; // the tiles to be copied next
     int next_v;
-    uint fill; // the slots to be filled and read next
-    uint read;
 } ring;
 
 inlined uint next_slot(uint slot) { return slot == (STAGES - 1) * SLOT_BYTES ? 0 : slot + SLOT_BYTES; }
+inlined uint last_slot(uint slot) { return slot == 0 ? (STAGES - 1) * SLOT_BYTES : slot - SLOT_BYTES; }
 
-// Asks for the tiles of one more slot.
-inlined void fill_slot(ring *ring, const worker *w, const attention_args *a, const int aligned)
+// Asks for the tiles of one more slot. The tile of V is that which K's was before.
+inlined void fill_slot(ring *ring, uint slot, const worker *w, const attention_args *a, const int aligned)
 {
-    const uint slot = w->memory + ring->fill;
-    if (is_there(w, ring->next_k))
-        copy_rows(slot, &w->k, ring->next_k, BLOCK_K, w->keys.end, HEAD_DIM_QK, K_PITCH, w->id, 0, aligned);
-    if (is_there(w, ring->next_v))
-        copy_rows(slot + K_BYTES, &w->v, ring->next_v, BLOCK_K, w->keys.end, HEAD_DIM_V, V_PITCH, w->id, 0,
-                  aligned);
+    const int id = local_id_again();
+    copy_rows(w->memory + slot, &w->k, ring->next_k, BLOCK_K, w->keys, HEAD_DIM_QK, K_PITCH, id, 0, aligned);
+    copy_rows(w->memory + slot + K_BYTES, &w->v, ring->next_v, BLOCK_K, w->keys, HEAD_DIM_V, V_PITCH, id, 0, aligned);
     close_copies();
     ring->next_v = ring->next_k;
-    ring->next_k = is_there(w, ring->next_k) ? next_tile(w, ring->next_k + BLOCK_K, a) : ring->next_k;
-    ring->fill = next_slot(ring->fill);
+    ring->next_k = next_tile(w, ring->next_k + BLOCK_K, a);
+}
+
+// The first STAGES - 1 slots; the first has no V.
+inlined ring fill_first(const worker *w, const attention_args *a, const int aligned)
+{
+    ring ring;
+    ring.read = 0;
+    ring.next_k = next_tile(w, w->keys.begin, a);
+    ring.next_v = w->keys.begin - BLOCK_K;
+#pragma unroll
+    for (int i = 0; i < STAGES - 1; i++)
+        fill_slot(&ring, i * SLOT_BYTES, w, a, aligned);
+    return ring;
+}
+
+// At the turn whose tile of K is `tile`: the slot that was read last. Without a map the tiles follow from that one, and
+// take no registers.
+inlined void refill(ring *ring, int tile, const worker *w, const attention_args *a, const int aligned)
+{
+    if (!SCORE_FULL) {
+        ring->next_k = tile + (STAGES - 1) * BLOCK_K;
+        ring->next_v = tile + (STAGES - 2) * BLOCK_K;
+    }
+    fill_slot(ring, last_slot(ring->read), w, a, aligned);
 }
 
 // ---- Turns -----------------------------------------------------------------------------------------------
 
 #define TURN_OF(team) (1u + (team)) // its barrier's name
 
-// Waits for the turn; what the slot to be read holds has then come in. Fills the slot that was read last.
-inlined void begin_turn(ring *ring, const worker *w, const attention_args *a, const int aligned)
+// Waits for the turn; what the slot to be read holds has then come in, and that which was read last may be filled.
+inlined void begin_turn(const worker *w)
 {
     WAIT_FOR_COPIES(STAGES - 2);
     if (TURNS)
-        wait_at(TURN_OF(w->team), ITEMS);
+        WAIT_AT(TURN_OF(w->team), ITEMS);
     else
         barrier(CLK_LOCAL_MEM_FENCE);
-    fill_slot(ring, w, a, aligned);
 }
 
 // tile: the turn's of K. The last turn of team 1 is followed by none.
@@ -202,14 +227,15 @@ inlined void end_turn(ring *ring, const worker *w, int tile)
     ring->read = next_slot(ring->read);
     if (TURNS && (w->team == 0 || is_there(w, tile))) {
         WAIT_FOR_COPIES(STAGES - 2);
-        arrive_at(TURN_OF(1 - w->team), ITEMS);
+        ARRIVE_AT(TURN_OF(1 - w->team), ITEMS);
     }
 }
 
 // A turn for the other warps.
 inlined void pass_turn(ring *ring, const worker *w, int tile, const attention_args *a, const int aligned)
 {
-    begin_turn(ring, w, a, aligned);
+    begin_turn(w);
+    refill(ring, tile, w, a, aligned);
     end_turn(ring, w, tile);
 }
 
@@ -231,12 +257,11 @@ inlined ring load_first(uint held[Q_HELD + 1][ROW_TILES][4], const worker *w, co
                         const int aligned)
 {
     const uint q_memory = w->memory + (Q_APART ? RING_BYTES : 0);
-    ring ring = {next_tile(w, w->keys.begin, a), w->keys.end, 0, 0};
-    copy_rows(q_memory, &w->q, w->first_row, BLOCK_Q, w->last_row + 1, HEAD_DIM_QK, K_PITCH, w->id, 1, aligned);
+    const key_range rows = {w->first_row, w->last_row + 1};
+    ring ring;
+    copy_rows(q_memory, &w->q, w->first_row, BLOCK_Q, rows, HEAD_DIM_QK, K_PITCH, w->id, 1, aligned);
     if (Q_APART) {
-#pragma unroll
-        for (int i = 0; i < STAGES - 1; i++)
-            fill_slot(&ring, w, a, aligned);
+        ring = fill_first(w, a, aligned);
         WAIT_FOR_COPIES(STAGES - 2);
     } else {
         close_copies();
@@ -252,13 +277,11 @@ inlined ring load_first(uint held[Q_HELD + 1][ROW_TILES][4], const worker *w, co
         load_q(held[step], w->q_address, step);
     if (!Q_APART) {
         barrier(CLK_LOCAL_MEM_FENCE);
-#pragma unroll
-        for (int i = 0; i < STAGES - 1; i++)
-            fill_slot(&ring, w, a, aligned);
+        ring = fill_first(w, a, aligned);
     }
     if (TURNS && w->team == 1) {
         WAIT_FOR_COPIES(STAGES - 2);
-        arrive_at(TURN_OF(0), ITEMS);
+        ARRIVE_AT(TURN_OF(0), ITEMS);
     }
     return ring;
 }
@@ -570,10 +593,14 @@ inlined void take_turn(ring *ring, float s[ROW_TILES][KEY_GROUPS][4], float o[RO
                        WEIGHTS(p), uint held[Q_HELD + 1][ROW_TILES][4], uint seen, int tile, const worker *w,
                        const attention_args *a, const int with_s, const int with_pv, const int aligned)
 {
-    begin_turn(ring, w, a, aligned);
+    begin_turn(w);
     const uint slot = w->memory + ring->read;
+    if (!FILL_LATE)
+        refill(ring, tile, w, a, aligned);
     if (with_s && !PV_FIRST)
         multiply_qk(s, held, w->q_address, slot + w->k_lane);
+    if (FILL_LATE)
+        refill(ring, tile, w, a, aligned);
     if (with_pv) {
         if (!SCORE_FULL || !any_in_warp(seen != ALL_SEEN))
             multiply_pv(o, p, slot + w->v_lane, 1, seen);

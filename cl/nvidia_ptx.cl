@@ -71,16 +71,17 @@ inlined void close_copies(void) { __asm__ __volatile__("cp.async.commit_group;" 
 
 // ---- Among work-items -----------------------------------------------------------------------------------
 
-// Named barriers, 0 being barrier()'s: they open when `items` work-items have come, of which those that only
-// arrive go on at once.
-inlined void wait_at(uint name, uint items)
-{
-    __asm__ __volatile__("bar.sync %0, %1;" : : "r"(name), "r"(items) : "memory");
-}
+// Named barriers, 0 being barrier()'s: they open when `items` (a constant) work-items have come, of which those that
+// only arrive go on at once.
+#define WAIT_AT(name, items) __asm__ __volatile__("bar.sync %0, " QUOTED(items) ";" : : "r"(name) : "memory")
+#define ARRIVE_AT(name, items) __asm__ __volatile__("bar.arrive %0, " QUOTED(items) ";" : : "r"(name) : "memory")
 
-inlined void arrive_at(uint name, uint items)
+// get_local_id(0), read anew: what follows from it is worked out where it is needed, and takes no registers until then.
+inlined int local_id_again(void)
 {
-    __asm__ __volatile__("bar.arrive %0, %1;" : : "r"(name), "r"(items) : "memory");
+    uint id;
+    __asm__ __volatile__("mov.u32 %0, %%tid.x;" : "=r"(id));
+    return (int)id;
 }
 
 // shfl.sync.bfly: x of the work-item whose lane differs in the bits of `mask`.

@@ -2,12 +2,13 @@
 // 10 bits of the fraction. Each number is the sum of two such, high + low, and the product of two numbers that of three
 // terms; the fourth, low times low, lies below what float32 holds. (nvidia_half.cl says what is given to the path.)
 //
-// The units round their sums towards zero, which would add up over many tiles: so each tile's part of O is summed up
-// by itself and then added.
+// The units round their sums towards zero, which would add up over many of them: so a score is summed up from parts of
+// PART_STEPS steps, and each tile's part of O by itself before it is added.
 
 #if K_TYPE == TYPE_F32
 
 #define QK_STEPS (HEAD_DIM_QK / 8)
+#define PART_STEPS 8
 #define PV_FIRST 1 // weights are as large as scores, and take their registers
 
 #define HIGH(x) ((x) & 0xffffe000u)
@@ -52,18 +53,12 @@ inlined void load_q(uint q[ROW_TILES][4], uint address, int step)
         load_matrices(q[t], address + step * 32 + t * 16 * K_PITCH);
 }
 
-inlined void multiply_qk(float s[ROW_TILES][KEY_GROUPS][4], uint held[Q_HELD + 1][ROW_TILES][4], uint q_address,
-                         uint k_address)
+// s += Q K^T over steps begin .. end - 1.
+inlined void add_qk(float s[ROW_TILES][KEY_GROUPS][4], uint held[Q_HELD + 1][ROW_TILES][4], uint q_address,
+                    uint k_address, const int begin, const int end)
 {
 #pragma unroll
-    for (int t = 0; t < ROW_TILES; t++)
-#pragma unroll
-        for (int n = 0; n < KEY_GROUPS; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                s[t][n][i] = 0.0f;
-#pragma unroll
-    for (int step = 0; step < QK_STEPS; step += 2) {
+    for (int step = begin; step < end; step += 2) {
         uint high[2][ROW_TILES][4], low[2][ROW_TILES][4];
 #pragma unroll
         for (int half_step = 0; half_step < 2; half_step++) {
@@ -83,6 +78,25 @@ inlined void multiply_qk(float s[ROW_TILES][KEY_GROUPS][4], uint held[Q_HELD + 1
                 multiply_terms(s[t][n], high[0][t], low[0][t], k[0], k[1]);
                 multiply_terms(s[t][n], high[1][t], low[1][t], k[2], k[3]);
             }
+        }
+    }
+}
+
+inlined void multiply_qk(float s[ROW_TILES][KEY_GROUPS][4], uint held[Q_HELD + 1][ROW_TILES][4], uint q_address,
+                         uint k_address)
+{
+    float part[ROW_TILES][KEY_GROUPS][4];
+#pragma unroll
+    for (int begin = 0; begin < QK_STEPS; begin += PART_STEPS) {
+#pragma unroll
+        for (int at = 0; at < ROW_TILES * KEY_GROUPS * 4; at++)
+            part[at / 4 / KEY_GROUPS][at / 4 % KEY_GROUPS][at % 4] = 0.0f;
+        add_qk(part, held, q_address, k_address, begin,
+               begin + PART_STEPS < QK_STEPS ? begin + PART_STEPS : QK_STEPS);
+#pragma unroll
+        for (int at = 0; at < ROW_TILES * KEY_GROUPS * 4; at++) {
+            float *const x = &s[at / 4 / KEY_GROUPS][at / 4 % KEY_GROUPS][at % 4];
+            *x = (begin == 0 ? 0.0f : *x) + part[at / 4 / KEY_GROUPS][at / 4 % KEY_GROUPS][at % 4];
         }
     }
 }

@@ -73,13 +73,16 @@ static int is_any(const clattn__device *device, const char **why)
 
 static int takes_mma(const clattn_plan_desc *desc, const char **why)
 {
-    enum { MAX_DIM = 256 };
+    enum { MAX_DIM = 256, MAX_F32_DIM = 128 };
     if (desc->phase == CLATTN_PHASE_DECODE)
         *why = "it has no decode kernels";
     else if (desc->dtype_k != desc->dtype_q || desc->dtype_v != desc->dtype_q)
         *why = "it takes q, k and v of one type";
     else if (desc->head_dim_qk > MAX_DIM || desc->head_dim_v > MAX_DIM)
         *why = "it takes head dims up to 256";
+    else if (desc->dtype_q == CLATTN_DTYPE_F32 &&
+             (desc->head_dim_qk > MAX_F32_DIM || desc->head_dim_v > MAX_F32_DIM))
+        *why = "it takes head dims up to 128 in f32";
     else if ((desc->features & CLATTN_FEATURE_V_IN_K) != 0)
         *why = "it does not take v in k";
     else

@@ -91,6 +91,9 @@ void wait_for_copies(int open);
 #define WAIT_FOR_COPIES(open) wait_for_copies(open)
 void wait_at(uint name, uint items);
 void arrive_at(uint name, uint items);
+#define WAIT_AT(name, items) wait_at(name, items)
+#define ARRIVE_AT(name, items) arrive_at(name, items)
+inlined int local_id_again(void) { return (int)get_local_id(0); }
 uint bits_across(uint x, uint mask);
 inlined float across(float x, uint mask) { return as_float(bits_across(as_uint(x), mask)); }
 int any_in_warp(int condition);

@@ -35,7 +35,9 @@ TARGETS = {
     "gfx1100": ("amd", (65536, 32768)),        # 32 KiB stands for the many devices that have no more
     "acm-g10": ("intel", (65536,)),
     "sm_80": ("nvidia", (162 * 1024, 49152)),  # src/device.c tells why more than the driver reports
-    "sm_90": ("nvidia", (226 * 1024,)),
+    "sm_86": ("nvidia", (98 * 1024, 49152)),
+    "sm_89": ("nvidia", (98 * 1024, 49152)),
+    "sm_90": ("nvidia", (226 * 1024, 49152)),
 }
 DEFAULT_TARGETS = ("gfx90a", "gfx1100", "acm-g10", "sm_80")
 HEAD_DIMS = (64, 128)
@@ -291,6 +293,7 @@ class Program:
         self.options = list(options)
         self.parts = []         # (options, text): a plan may have several programs
         self.failure = None
+        self.left = ""          # why the path leaves it to another one
 
     def load(self):
         if self.file:
@@ -307,6 +310,10 @@ class Program:
                 return
             # Without the layer there are no files, but what the command prints.
             texts = [read_text(os.path.join(folder, name)) for name in sorted(os.listdir(folder))]
+        left = re.search(r"does not apply: (.*)", done.stderr.decode())
+        if left:
+            self.left = left.group(1)
+            return
         for text in texts or [done.stdout.decode()]:
             first, _, text = text.partition("\n")
             # Nothing runs under the layer, so a path that tests itself is refused; but its programs are written.
@@ -332,7 +339,7 @@ class Case:
         self.program = program
 
 
-def cases_of_library(clattn, layer, targets, paths, head_dims, dtypes, scores, serving):
+def cases_of_library(clattn, layer, targets, local_memory, paths, head_dims, dtypes, scores, serving):
     programs = {}
 
     def program(target, path, head_dim, dtype, kind, arguments, local_bytes):
@@ -352,7 +359,7 @@ def cases_of_library(clattn, layer, targets, paths, head_dims, dtypes, scores, s
     cases = [Case(target, local_bytes, program(target, path, head_dim, dtype, score,
                                                (WGMMA_SCORES if path == WGMMA else SCORES)[score], local_bytes))
              for target in targets for path in paths for score in scores for head_dim in head_dims
-             for dtype in dtypes for local_bytes in TARGETS[target][1]]
+             for dtype in dtypes for local_bytes in TARGETS[target][1] if local_memory in (0, local_bytes)]
     return cases + [Case(target, TARGETS[target][1][0],
                          program(target, path, 128, "f16", kind, SERVING[kind], TARGETS[target][1][0]))
                     for target in targets for path in paths for kind in serving]
@@ -372,6 +379,8 @@ def rows_of(tools, case):
     """The case's table rows, as (columns, clean)."""
     label = (case.target, "%dK" % (case.local_bytes // 1024), *case.program.label)
     uses = []
+    if case.program.left:
+        return [((*label, "", "", "", "", "", "left to another path: " + case.program.left), True)]
     try:
         if case.program.failure:
             raise Refused(case.program.failure)
@@ -436,13 +445,15 @@ def main():
     parser.add_argument("--options", default="-cl-std=CL1.2", help="build options for --file (default: %(default)s)")
     parser.add_argument("--path", action="append", help="as for clattn source; may be repeated (default: portable)")
     parser.add_argument("--head-dim", action="append", type=int, help="may be repeated (default: 64, 128)")
+    parser.add_argument("--local-memory", type=int, default=0, metavar="BYTES",
+                        help="builds for this size alone, of those that the target has (default: all)")
     parser.add_argument("--dtype", action="append", help="may be repeated (default: f16, f32)")
     parser.add_argument("--score", action="append", choices=sorted(SCORES), help="may be repeated: lean, scale and "
                         "mask alone; full, with softcap and bias (default: both)")
     parser.add_argument("--serving", action="append", choices=[*SERVING, "none"], metavar="KIND",
                         help="may be repeated: %s, or none of them (default: all)" % ", ".join(SERVING))
     parser.add_argument("--target", action="append", choices=sorted(TARGETS),
-                        help="may be repeated (default: all but sm_90)")
+                        help="may be repeated (default: %s)" % ", ".join(DEFAULT_TARGETS))
     parser.add_argument("--require", action="store_true", default=bool(os.environ.get("CLATTN_ISA_REQUIRE")),
                         help="a target without its compiler fails instead of being skipped (also: "
                         "CLATTN_ISA_REQUIRE=1)")
@@ -470,8 +481,8 @@ def main():
     if arguments.file:
         cases = [case_of_file(target, arguments.file, shlex.split(arguments.options)) for target in targets]
     else:
-        cases = cases_of_library(arguments.clattn, arguments.layer, targets, arguments.path or ["portable"],
-                                 arguments.head_dim or HEAD_DIMS, arguments.dtype or DTYPES,
+        cases = cases_of_library(arguments.clattn, arguments.layer, targets, arguments.local_memory,
+                                 arguments.path or ["portable"], arguments.head_dim or HEAD_DIMS, arguments.dtype or DTYPES,
                                  arguments.score or list(SCORES),
                                  [kind for kind in arguments.serving or SERVING if kind in SERVING])
     refused = print_table(tools, cases, arguments.jobs)

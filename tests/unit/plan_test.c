@@ -176,15 +176,14 @@ static void test_path_that_does_not_apply(void **state)
 
 /* ---- NVIDIA ---- */
 
-static clattn_context *nvidia_context(const char *capability, log_record *log)
+static clattn_context *nvidia_context_with(const char *capability, const clattn_context_options *options)
 {
-    const clattn_context_options options = options_with(log);
     assert_true(clattn_fakedev_set("CLATTN_FAKE_TYPE", "gpu"));
     assert_true(clattn_fakedev_set("CLATTN_FAKE_VENDOR", "NVIDIA Corporation"));
     assert_true(clattn_fakedev_set("CLATTN_FAKE_LOCAL_MEM", "49152"));
     assert_true(clattn_fakedev_set("CLATTN_FAKE_WORK_GROUP", "1024"));
     assert_true(clattn_fakedev_set("CLATTN_FAKE_COMPUTE_CAPABILITY", capability));
-    clattn_context *nvidia = context_with(&options);
+    clattn_context *nvidia = context_with(options);
     assert_true(clattn_fakedev_set("CLATTN_FAKE_TYPE", NULL));
     assert_true(clattn_fakedev_set("CLATTN_FAKE_VENDOR", NULL));
     assert_true(clattn_fakedev_set("CLATTN_FAKE_LOCAL_MEM", NULL));
@@ -210,13 +209,70 @@ static void test_compute_capability(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         log_record log = LOG_RECORD_INIT;
-        clattn_context *nvidia = nvidia_context(cases[i].capability, &log);
+        const clattn_context_options options = options_with(&log);
+        clattn_context *nvidia = nvidia_context_with(cases[i].capability, &options);
         clattn_plan_desc desc = small_desc(0);
         clattn_plan *plan = NULL;
         desc.dtype_q = CLATTN_DTYPE_F16;
         desc.path = cases[i].path;
         expect_refusal(&log, clattn_plan_create(&plan, nvidia, &desc), CLATTN_UNSUPPORTED, cases[i].said);
         assert_null(plan);
+        clattn_context_release(nvidia);
+    }
+}
+
+/* What nvidia_mma takes, and why it leaves the rest; limited to local memory that every driver grants, 16-bit
+ * types have a tile for every head dim. */
+static void test_what_nvidia_mma_takes(void **state)
+{
+    static const char *const capabilities[] = {"80", "86", "89", "90", "120"};
+    static const struct {
+        int32_t dtype, dtype_v, dim_qk, dim_v, phase;
+        uint32_t features;
+        const char *said; /* NULL: taken */
+    } cases[] = {
+        {CLATTN_DTYPE_F16, 0, 1, 1, CLATTN_PHASE_PREFILL, 0, NULL},
+        {CLATTN_DTYPE_F16, 0, 64, 64, CLATTN_PHASE_BOTH, CLATTN_FEATURE_BIAS, NULL},
+        {CLATTN_DTYPE_BF16, 0, 96, 96, CLATTN_PHASE_PREFILL, CLATTN_FEATURE_ALIBI, NULL},
+        {CLATTN_DTYPE_BF16, 0, 128, 128, CLATTN_PHASE_PREFILL, CLATTN_FEATURE_CAUSAL, NULL},
+        {CLATTN_DTYPE_F16, 0, 192, 128, CLATTN_PHASE_PREFILL, CLATTN_FEATURE_MASK, NULL},
+        {CLATTN_DTYPE_F16, 0, 111, 256, CLATTN_PHASE_PREFILL, CLATTN_FEATURE_SINKS, NULL},
+        {CLATTN_DTYPE_F32, 0, 128, 128, CLATTN_PHASE_PREFILL, 0, NULL},
+        {CLATTN_DTYPE_F16, 0, 257, 64, CLATTN_PHASE_PREFILL, 0,
+         "nvidia_mma does not apply|head dims up to 256"},
+        {CLATTN_DTYPE_F32, 0, 64, 129, CLATTN_PHASE_PREFILL, 0, "nvidia_mma does not apply|up to 128"},
+        {CLATTN_DTYPE_F16, CLATTN_DTYPE_BF16, 64, 64, CLATTN_PHASE_PREFILL, 0,
+         "nvidia_mma does not apply|of one type"},
+        {CLATTN_DTYPE_F16, CLATTN_DTYPE_Q8_0, 64, 64, CLATTN_PHASE_PREFILL, 0,
+         "nvidia_mma does not apply|of one type"},
+        {CLATTN_DTYPE_F16, 0, 64, 64, CLATTN_PHASE_DECODE, 0, "nvidia_mma does not apply|no decode kernels"},
+        {CLATTN_DTYPE_F16, 0, 64, 64, CLATTN_PHASE_PREFILL, CLATTN_FEATURE_V_IN_K,
+         "nvidia_mma does not apply|v in k"},
+    };
+    (void)state;
+    for (size_t d = 0; d < sizeof capabilities / sizeof *capabilities; d++) {
+        log_record log = LOG_RECORD_INIT;
+        clattn_context_options options = options_with(&log);
+        options.max_local_bytes = 48 * 1024;
+        clattn_context *nvidia = nvidia_context_with(capabilities[d], &options);
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+            clattn_plan_desc desc = small_desc(cases[i].features);
+            clattn_plan *plan = NULL;
+            char why[256];
+            desc.path = CLATTN_PATH_NVIDIA_MMA;
+            desc.dtype_q = cases[i].dtype;
+            desc.dtype_v = cases[i].dtype_v;
+            desc.head_dim_qk = cases[i].dim_qk;
+            desc.head_dim_v = cases[i].dim_v;
+            desc.phase = cases[i].phase;
+            if (cases[i].said != NULL)
+                expect_refusal(&log, clattn_plan_create(&plan, nvidia, &desc), CLATTN_UNSUPPORTED,
+                               cases[i].said);
+            else if (clattn_plan_supported(nvidia, &desc, why, sizeof why) != CLATTN_SUCCESS)
+                fail_msg("capability %s, case %d: %s", capabilities[d], (int)i, why);
+            assert_null(plan);
+            log_clear(&log);
+        }
         clattn_context_release(nvidia);
     }
 }
@@ -448,6 +504,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup(test_struct_size, clear_log),
         cmocka_unit_test_setup(test_path_that_does_not_apply, clear_log),
         cmocka_unit_test_setup(test_compute_capability, clear_log),
+        cmocka_unit_test_setup(test_what_nvidia_mma_takes, clear_log),
         cmocka_unit_test_setup(test_the_smallest_device_takes_everything, clear_log),
         cmocka_unit_test_setup(test_a_device_that_is_too_small, clear_log),
         cmocka_unit_test_setup(test_why_is_cut, clear_log),
