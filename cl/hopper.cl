@@ -226,13 +226,7 @@ inlined float fused(float a, float b, float c)
 // What was computed goes to memory before more is.
 inlined void settle_memory(void) { __asm__ volatile("" ::: "memory"); }
 
-// The work-item's number: read anew, which costs less than a register.
-inlined uint item(void)
-{
-    uint number;
-    __asm__ volatile("mov.u32 %0,%%tid.x;" : "=r"(number));
-    return number;
-}
+inlined uint item(void) { return (uint)local_id_again(); }
 
 // ---- Between work-items --------------------------------------------------------------------------------
 

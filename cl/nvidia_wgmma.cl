@@ -31,6 +31,7 @@
 #endif
 
 #define WARPGROUP 128
+#define TWO_WARPGROUPS 256
 #define pack_two PASTE(pack_, Q_TYPE)
 #define WORK_ITEMS ((CONSUMERS + 1) * WARPGROUP)
 
@@ -336,7 +337,7 @@ inlined void acquire_maps(ulong maps)
 inlined void meet_producers(void)
 {
     meet_warp();
-    wait_at(PRODUCERS_ALONE, WARPGROUP);
+    WAIT_AT(PRODUCERS_ALONE, WARPGROUP);
 }
 
 // A producer's chunk: its row in a pass, its first column in a panel, and its place in a panel. (Told anew
@@ -938,7 +939,7 @@ inlined void multiply(float s[4 * S_PIECES], float o[4 * O_PIECES], const uint p
                       int is_leader)
 {
     wait_for(memory + K_FULL(next.stage), next.parity);
-    wait_at(TURN_OF(number), 2 * WARPGROUP);
+    WAIT_AT(TURN_OF(number), TWO_WARPGROUPS);
     if (show_k)
         show_to_products();
     begin_qk(s, q_matrix(memory, number, q_place), k_matrix(memory, next.stage));
@@ -946,7 +947,7 @@ inlined void multiply(float s[4 * S_PIECES], float o[4 * O_PIECES], const uint p
     if (show_v)
         show_to_products();
     begin_pv(o, p, v_matrix(memory, at.stage));
-    arrive_at(TURN_OF(number + 1 == CONSUMERS ? 0 : number + 1), 2 * WARPGROUP);
+    ARRIVE_AT(TURN_OF(number + 1 == CONSUMERS ? 0 : number + 1), TWO_WARPGROUPS);
     end_qk_before_pv(s);
     release(memory + K_EMPTY(next.stage), is_leader);
 }
@@ -966,7 +967,7 @@ inlined void consume(uint memory, uint number, const __local query_tile *tiles, 
     if (tiles[0].first_row == NO_TILE)
         return;
     if (number == 0)
-        arrive_at(TURN_OF(0), 2 * WARPGROUP);
+        ARRIVE_AT(TURN_OF(0), TWO_WARPGROUPS);
     int block = tiles[0].last_block;
     begin_rows(rows, &tiles[0]);
     clear(o);
