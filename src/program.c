@@ -175,7 +175,9 @@ static clattn_status check_limits(clattn__program *program, clattn_context *cont
                             context->cl.clGetKernelWorkGroupInfo(instance, context->device_id,
                                                                  CL_KERNEL_LOCAL_MEM_SIZE, sizeof local,
                                                                  &local, NULL));
-        if (program->recipe->hidden_statements == 0 && work_items < clattn__work_items(program, kernel)) {
+        /* Of kernels that share registers out anew the driver counts those that work-items end with. */
+        const int knows_work_items = program->recipe->hidden_statements == 0;
+        if (knows_work_items && work_items < clattn__work_items(program, kernel)) {
             snprintf(reason, sizeof reason, "%d work-items, the built kernel runs with %d",
                      (int)clattn__work_items(program, kernel), (int)work_items);
             return tile_fails(program, reason);
@@ -225,15 +227,43 @@ static clattn_status finish_build(clattn__program *program, clattn_context *cont
     return warm_up(program, context);
 }
 
-/* Whether the cache had a binary that the driver takes. */
-static int load_from_cache(clattn__program *program, clattn_context *context)
+/* In the place of a binary: what was found wrong with one that had to be verified. */
+static const char REFUSED[] = "refused: ";
+
+static void save_refusal(clattn__program *program, clattn_context *context)
+{
+    char text[sizeof REFUSED + sizeof program->reason];
+    const int size = snprintf(text, sizeof text, "%s%s", REFUSED, program->reason);
+    clattn__cache_store(context, program->key, (const unsigned char *)text, (size_t)size);
+}
+
+/* Whether the cache has that; then it is said again. */
+static int take_refusal(clattn__program *program, const unsigned char *text, size_t size)
+{
+    char reason[sizeof program->reason];
+    const size_t head = sizeof REFUSED - 1;
+    if (program->recipe->hidden_statements == 0 || size < head || memcmp(text, REFUSED, head) != 0)
+        return 0;
+    snprintf(reason, sizeof reason, "%.*s", (int)(size - head), (const char *)text + head);
+    tile_fails(program, reason);
+    return 1;
+}
+
+/* Whether the cache had a binary that the driver takes, or says that none will do: *status. */
+static int load_from_cache(clattn__program *program, clattn_context *context, clattn_status *status)
 {
     void *entry;
     size_t size;
     cl_int code = CL_SUCCESS, taken = CL_SUCCESS;
     const unsigned char *binary = clattn__cache_load(context, program->key, &entry, &size);
+    *status = CLATTN_SUCCESS;
     if (binary == NULL)
         return 0;
+    if (take_refusal(program, binary, size)) {
+        clattn__release(&context->allocator, entry);
+        *status = CLATTN_COMPILE_FAILED;
+        return 1;
+    }
     program->program = context->cl.clCreateProgramWithBinary(context->cl_context, 1, &context->device_id,
                                                              &size, &binary, &taken, &code);
     clattn__release(&context->allocator, entry);
@@ -260,6 +290,13 @@ static void save_to_cache(clattn__program *program, clattn_context *context)
     clattn__release(&context->allocator, binary);
 }
 
+static clattn_status refuse(clattn__program *program, clattn_context *context, const char *reason)
+{
+    tile_fails(program, reason);
+    save_refusal(program, context);
+    return CLATTN_COMPILE_FAILED;
+}
+
 /* Instead of what the driver compiles from source, the program with its hidden statements shown. */
 static clattn_status uncover(clattn__program *program, clattn_context *context)
 {
@@ -272,16 +309,16 @@ static clattn_status uncover(clattn__program *program, clattn_context *context)
         clattn__ptx_uncover(&uncovered, context, program->program, &wish, reason, sizeof reason);
     context->cl.clReleaseProgram(program->program);
     program->program = uncovered;
-    return status == CLATTN_COMPILE_FAILED ? tile_fails(program, reason) : status;
+    return status == CLATTN_COMPILE_FAILED ? refuse(program, context, reason) : status;
 }
 
 static clattn_status verify(clattn__program *program, clattn_context *context)
 {
     char reason[120] = "";
     if (!clattn__ptx_is_sound(context, program->program, reason, sizeof reason))
-        return tile_fails(program, reason);
+        return refuse(program, context, reason);
     const clattn_status status = clattn__self_test(program, context, reason, sizeof reason);
-    return status == CLATTN_COMPILE_FAILED ? tile_fails(program, reason) : status;
+    return status == CLATTN_COMPILE_FAILED ? refuse(program, context, reason) : status;
 }
 
 static clattn_status build_from_source(clattn__program *program, clattn_context *context)
@@ -378,7 +415,8 @@ clattn_status clattn__program_get(clattn__program **out, clattn_context *context
         program_destroy(fresh, context);
 
     if (build_here) { /* without any lock: it takes seconds */
-        status = load_from_cache(program, context) ? CLATTN_SUCCESS : build_from_source(program, context);
+        if (!load_from_cache(program, context, &status))
+            status = build_from_source(program, context);
         if (status != CLATTN_SUCCESS)
             release_objects(program, context);
         clattn__mutex_lock(&context->mutex);
