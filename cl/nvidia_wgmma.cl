@@ -81,8 +81,8 @@ typedef struct query_tile {
     int seen_end;
     int is_aligned;   // rows of q, k and v are whole chunks
     int is_by_chunks; // not even whole blocks come by the copy engine
-    int q_row;        // of the tensor; likewise
-    int first_key;
+    int q_row;        // the first row, counted in the tensor
+    int first_key;    // the sequence's, likewise
     int head;
     int head_kv;
     int batch;
@@ -329,8 +329,8 @@ inlined void acquire_maps(ulong maps)
 // Blocks at the border, where keys that no row of the tile sees become zero and are not read, and rows that
 // are not made of whole chunks, go the long way.
 
-#define PASS_ROWS \
-    (WARPGROUP * CHUNK / PANEL_ROW) // that the producers copy at a time, a chunk each of a panel
+// In a pass the producers copy a chunk each of a panel.
+#define PASS_ROWS (WARPGROUP * CHUNK / PANEL_ROW)
 #define PASSES (BLOCK_K / PASS_ROWS)
 #define PASS_BYTES (PASS_ROWS * PANEL_ROW)
 
