@@ -18,23 +18,14 @@
 // Work-items that share a row: the largest power of two that divides its chunks.
 #define LANES_OF_ROW(dim) (((dim) / CHUNK) & -((dim) / CHUNK))
 
-// 16 bytes of a row, from `column` on; zero at columns from `columns` on.
-inlined void copy_chunk(uint to, const __global k_t *row, int column, int columns, const int aligned)
-{
-    if (aligned) {
-        copy_16(to, row + column, clamp((columns - column) * ELEMENT_BYTES, 0, 16));
-        return;
-    }
-    uint4 chunk = (uint4)(0);
-    if (column < columns) {
-#if K_TYPE == TYPE_F32
-        chunk = as_uint4(GATHER_QUAD(K_TYPE)(row, column, columns));
-#else
-        chunk = (uint4)(GATHER_QUAD(K_TYPE)(row, column, columns), GATHER_QUAD(K_TYPE)(row, column + 4, columns));
-#endif
-    }
-    store_local(to, chunk);
-}
+#define STEP_OF_ROWS(dim) (ITEMS / LANES_OF_ROW(dim)) // from one of a work-item's rows to the next
+#define ROWS_OF_ITEM(rows, dim) (((rows) + STEP_OF_ROWS(dim) - 1) / STEP_OF_ROWS(dim))
+#define CHUNKS_OF_ITEM(dim) ((dim) / CHUNK / LANES_OF_ROW(dim)) // of each of its rows
+
+#define LARGER(a, b) ((a) > (b) ? (a) : (b))
+#define MOST_ROWS                                                                                        \
+    LARGER(ROWS_OF_ITEM(LARGER(BLOCK_Q, BLOCK_K), HEAD_DIM_QK), ROWS_OF_ITEM(BLOCK_K, HEAD_DIM_V))
+#define MOST_CHUNKS LARGER(CHUNKS_OF_ITEM(HEAD_DIM_QK), CHUNKS_OF_ITEM(HEAD_DIM_V))
 
 // One of q, k and v.
 typedef struct source {
@@ -43,29 +34,69 @@ typedef struct source {
     int columns;
 } source;
 
-// Rows first .. first + count - 1; those outside of `there` as zeros. The work-item copies every ITEMS / lanes-th.
-// count, dim, pitch, is_q, aligned: constants. Aligned, there are no branches, so that copies go among the products.
-inlined void copy_rows(uint to, const source *from, int first, const int count, key_range there, const int dim,
-                       const int pitch, int id, const int is_q, const int aligned)
+// A work-item's copies of some rows, still to be made: where its first chunk of each row is, and how many elements there
+// are of each chunk. The others become zeros.
+typedef struct copies {
+    const __global k_t *row[MOST_ROWS];
+    int elements[MOST_ROWS][MOST_CHUNKS];
+} copies;
+
+// Of rows first .. first + count - 1, of which those in `there` are. count, dim, is_q: constants.
+inlined copies plan_copies(const source *from, int first, const int count, key_range there, const int dim, int id,
+                           const int is_q)
 {
-    const int lanes = LANES_OF_ROW(dim), step = ITEMS / lanes;
-    const long at = (long)(first + id / lanes) * from->rows.token;
+    const int column = id % LANES_OF_ROW(dim) * CHUNK, r = first + id / LANES_OF_ROW(dim);
+    const long at = (long)r * from->rows.token + column;
+    copies plan;
 #pragma unroll
-    for (int i = 0; i < (count + step - 1) / step; i++) {
-        const int r = id / lanes + i * step;
-        if (count % step != 0 && r >= count)
-            continue;
-        const int is_there = (uint)(first + r - there.begin) < (uint)(there.end - there.begin);
-        const __global k_t *row = from->head + at + i * step * from->rows.token;
+    for (int i = 0; i < ROWS_OF_ITEM(count, dim); i++) {
+        const int row = r + i * STEP_OF_ROWS(dim);
+        const int is_there = (uint)(row - there.begin) < (uint)(there.end - there.begin);
+        plan.row[i] = from->head + at + i * STEP_OF_ROWS(dim) * from->rows.token;
         if (PAGE_SIZE > 0 && !is_q)
-            row = from->head + (is_there ? row_of_key(&from->rows, first + r) : 0);
-        if (!aligned && !is_there)
-            row = from->head;
+            plan.row[i] = from->head + (is_there ? row_of_key(&from->rows, row) + column : 0);
 #pragma unroll
-        for (int c = 0; c < dim / CHUNK; c += lanes) {
-            const int chunk = c + id % lanes;
-            copy_chunk(to + r * pitch + chunk * 16, row, chunk * CHUNK, is_there ? from->columns : 0, aligned);
+        for (int c = 0; c < CHUNKS_OF_ITEM(dim); c++) {
+            const int left = from->columns - column - c * CHUNK * LANES_OF_ROW(dim);
+            plan.elements[i][c] = is_there ? clamp(left, 0, CHUNK) : 0;
         }
+    }
+    return plan;
+}
+
+// aligned: chunks are there whole or not at all.
+inlined void copy_chunk(uint to, const __global k_t *from, int elements, const int aligned)
+{
+    if (aligned) {
+        copy_16(to, from, elements == 0);
+        return;
+    }
+    uint4 chunk = (uint4)(0);
+#if K_TYPE == TYPE_F32
+    if (elements > 0)
+        chunk = as_uint4(GATHER_QUAD(K_TYPE)(from, 0, elements));
+#else
+    if (elements > 0)
+        chunk.lo = GATHER_QUAD(K_TYPE)(from, 0, elements);
+    if (elements > 4)
+        chunk.hi = GATHER_QUAD(K_TYPE)(from, 4, elements);
+#endif
+    store_local(to, chunk);
+}
+
+// to: where row `first` goes. count, dim, pitch, aligned: constants.
+inlined void make_copies(uint to, const copies *plan, const int count, const int dim, const int pitch, int id,
+                         const int aligned)
+{
+    to += id / LANES_OF_ROW(dim) * pitch + id % LANES_OF_ROW(dim) * 16;
+#pragma unroll
+    for (int i = 0; i < ROWS_OF_ITEM(count, dim); i++) {
+        if (count % STEP_OF_ROWS(dim) != 0 && id / LANES_OF_ROW(dim) + i * STEP_OF_ROWS(dim) >= count)
+            continue;
+#pragma unroll
+        for (int c = 0; c < CHUNKS_OF_ITEM(dim); c++)
+            copy_chunk(to + i * STEP_OF_ROWS(dim) * pitch + c * LANES_OF_ROW(dim) * 16,
+                       plan->row[i] + c * CHUNK * LANES_OF_ROW(dim), plan->elements[i][c], aligned);
     }
 }
 
@@ -172,15 +203,28 @@ typedef struct ring {
 inlined uint next_slot(uint slot) { return slot == (STAGES - 1) * SLOT_BYTES ? 0 : slot + SLOT_BYTES; }
 inlined uint last_slot(uint slot) { return slot == 0 ? (STAGES - 1) * SLOT_BYTES : slot - SLOT_BYTES; }
 
-// Asks for the tiles of one more slot. The tile of V is that which K's was before.
-inlined void fill_slot(ring *ring, uint slot, const worker *w, const attention_args *a, const int aligned)
+// The copies that fill a slot.
+typedef struct filling {
+    copies k;
+    copies v;
+} filling;
+
+// Of the ring's next tiles. The tile of V is that which K's was before.
+inlined filling plan_filling(ring *ring, int id, const worker *w, const attention_args *a)
 {
-    const int id = local_id_again();
-    copy_rows(w->memory + slot, &w->k, ring->next_k, BLOCK_K, w->keys, HEAD_DIM_QK, K_PITCH, id, 0, aligned);
-    copy_rows(w->memory + slot + K_BYTES, &w->v, ring->next_v, BLOCK_K, w->keys, HEAD_DIM_V, V_PITCH, id, 0, aligned);
-    close_copies();
+    filling plan;
+    plan.k = plan_copies(&w->k, ring->next_k, BLOCK_K, w->keys, HEAD_DIM_QK, id, 0);
+    plan.v = plan_copies(&w->v, ring->next_v, BLOCK_K, w->keys, HEAD_DIM_V, id, 0);
     ring->next_v = ring->next_k;
     ring->next_k = next_tile(w, ring->next_k + BLOCK_K, a);
+    return plan;
+}
+
+inlined void fill_slot(uint slot, const filling *plan, int id, const worker *w, const int aligned)
+{
+    make_copies(w->memory + slot, &plan->k, BLOCK_K, HEAD_DIM_QK, K_PITCH, id, aligned);
+    make_copies(w->memory + slot + K_BYTES, &plan->v, BLOCK_K, HEAD_DIM_V, V_PITCH, id, aligned);
+    close_copies();
 }
 
 // The first STAGES - 1 slots; the first has no V.
@@ -191,34 +235,40 @@ inlined ring fill_first(const worker *w, const attention_args *a, const int alig
     ring.next_k = next_tile(w, w->keys.begin, a);
     ring.next_v = w->keys.begin - BLOCK_K;
 #pragma unroll
-    for (int i = 0; i < STAGES - 1; i++)
-        fill_slot(&ring, i * SLOT_BYTES, w, a, aligned);
-    return ring;
-}
-
-// At the turn whose tile of K is `tile`: the slot that was read last. Without a map the tiles follow from that one, and
-// take no registers.
-inlined void refill(ring *ring, int tile, const worker *w, const attention_args *a, const int aligned)
-{
-    if (!SCORE_FULL) {
-        ring->next_k = tile + (STAGES - 1) * BLOCK_K;
-        ring->next_v = tile + (STAGES - 2) * BLOCK_K;
+    for (int i = 0; i < STAGES - 1; i++) {
+        const filling plan = plan_filling(&ring, w->id, w, a);
+        fill_slot(i * SLOT_BYTES, &plan, w->id, w, aligned);
     }
-    fill_slot(ring, last_slot(ring->read), w, a, aligned);
+    return ring;
 }
 
 // ---- Turns -----------------------------------------------------------------------------------------------
 
 #define TURN_OF(team) (1u + (team)) // its barrier's name
 
-// Waits for the turn; what the slot to be read holds has then come in, and that which was read last may be filled.
-inlined void begin_turn(const worker *w)
+// Waits for the turn; what the slot to be read holds has then come in. Asks for the tiles of one more slot, that which
+// was read last: where they are is worked out before the turn, since the other team waits for its end. tile: the
+// turn's of K; without a map the tiles follow from that one, and take no registers.
+inlined void begin_turn(ring *ring, int tile, const worker *w, const attention_args *a, const int aligned)
 {
+    const int id = local_id_again();
+    if (!SCORE_FULL) {
+        ring->next_k = tile + (STAGES - 1) * BLOCK_K;
+        ring->next_v = tile + (STAGES - 2) * BLOCK_K;
+    }
+    filling plan = plan_filling(ring, id, w, a);
+#pragma unroll
+    for (int i = 0; i < ROWS_OF_ITEM(BLOCK_K, HEAD_DIM_QK); i++)
+        WORK_OUT_POINTER(plan.k.row[i]);
+#pragma unroll
+    for (int i = 0; i < ROWS_OF_ITEM(BLOCK_K, HEAD_DIM_V); i++)
+        WORK_OUT_POINTER(plan.v.row[i]);
     WAIT_FOR_COPIES(STAGES - 2);
     if (TURNS)
         WAIT_AT(TURN_OF(w->team), ITEMS);
     else
         barrier(CLK_LOCAL_MEM_FENCE);
+    fill_slot(last_slot(ring->read), &plan, id, w, aligned);
 }
 
 // tile: the turn's of K. The last turn of team 1 is followed by none.
@@ -234,8 +284,7 @@ inlined void end_turn(ring *ring, const worker *w, int tile)
 // A turn for the other warps.
 inlined void pass_turn(ring *ring, const worker *w, int tile, const attention_args *a, const int aligned)
 {
-    begin_turn(w);
-    refill(ring, tile, w, a, aligned);
+    begin_turn(ring, tile, w, a, aligned);
     end_turn(ring, w, tile);
 }
 
@@ -259,7 +308,8 @@ inlined ring load_first(uint held[Q_HELD + 1][ROW_TILES][4], const worker *w, co
     const uint q_memory = w->memory + (Q_APART ? RING_BYTES : 0);
     const key_range rows = {w->first_row, w->last_row + 1};
     ring ring;
-    copy_rows(q_memory, &w->q, w->first_row, BLOCK_Q, rows, HEAD_DIM_QK, K_PITCH, w->id, 1, aligned);
+    const copies plan = plan_copies(&w->q, w->first_row, BLOCK_Q, rows, HEAD_DIM_QK, w->id, 1);
+    make_copies(q_memory, &plan, BLOCK_Q, HEAD_DIM_QK, K_PITCH, w->id, aligned);
     if (Q_APART) {
         ring = fill_first(w, a, aligned);
         WAIT_FOR_COPIES(STAGES - 2);
@@ -593,14 +643,10 @@ inlined void take_turn(ring *ring, float s[ROW_TILES][KEY_GROUPS][4], float o[RO
                        WEIGHTS(p), uint held[Q_HELD + 1][ROW_TILES][4], uint seen, int tile, const worker *w,
                        const attention_args *a, const int with_s, const int with_pv, const int aligned)
 {
-    begin_turn(w);
+    begin_turn(ring, tile, w, a, aligned);
     const uint slot = w->memory + ring->read;
-    if (!FILL_LATE)
-        refill(ring, tile, w, a, aligned);
     if (with_s && !PV_FIRST)
         multiply_qk(s, held, w->q_address, slot + w->k_lane);
-    if (FILL_LATE)
-        refill(ring, tile, w, a, aligned);
     if (with_pv) {
         if (!SCORE_FULL || !any_in_warp(seen != ALL_SEEN))
             multiply_pv(o, p, slot + w->v_lane, 1, seen);
@@ -612,7 +658,7 @@ inlined void take_turn(ring *ring, float s[ROW_TILES][KEY_GROUPS][4], float o[RO
     end_turn(ring, w, tile);
 }
 
-// Both kernels, with `aligned` a constant: whether rows lie at multiples of 16 bytes.
+// Both kernels, with `aligned` a constant: whether rows are whole chunks at multiples of 16 bytes.
 inlined void forward(const attention_buffers *in, const attention_args *a, uint memory, __local float *m,
                      const int aligned)
 {

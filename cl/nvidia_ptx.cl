@@ -51,13 +51,14 @@ inlined void store_local(uint address, uint4 x)
 
 // ---- Copies under way -----------------------------------------------------------------------------------
 
-// cp.async: 16 bytes on their way to local memory, of which the first `bytes` are read and the others are zero.
-// Both addresses are multiples of 16.
-inlined void copy_16(uint to, const __global void *from, int bytes)
+// cp.async: 16 bytes on their way to local memory; with `zero`, nothing is read and zeros come. Both addresses are
+// multiples of 16.
+inlined void copy_16(uint to, const __global void *from, int zero)
 {
-    __asm__ __volatile__("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+    __asm__ __volatile__("{\n .reg .pred p;\n setp.ne.s32 p, %2, 0;\n"
+                         " cp.async.cg.shared.global [%0], [%1], 16, p;\n}"
                          :
-                         : "r"(to), "l"(from), "r"(bytes)
+                         : "r"(to), "l"(from), "r"(zero)
                          : "memory");
 }
 
@@ -83,6 +84,9 @@ inlined int local_id_again(void)
     __asm__ __volatile__("mov.u32 %0, %%tid.x;" : "=r"(id));
     return (int)id;
 }
+
+// Has a pointer worked out by here, not later.
+#define WORK_OUT_POINTER(p) __asm__ __volatile__("" : "+l"(p))
 
 // shfl.sync.bfly: x of the work-item whose lane differs in the bits of `mask`.
 inlined uint bits_across(uint x, uint mask)

@@ -25,9 +25,6 @@
 #ifndef TURNS // 1: two teams of warps take turns at the matrix units
 #define TURNS 1
 #endif
-#ifndef FILL_LATE // 1: the next tiles are asked for after the first product of a turn, not before it
-#define FILL_LATE 1
-#endif
 #ifndef Q_HELD // steps of Q's head dim that stay in registers
 #define Q_HELD 0
 #endif

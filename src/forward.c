@@ -19,7 +19,8 @@ static int is_aligned(const clattn__forward_call *call, int buffer)
     if (clattn__dtype_of(dtype)->elements > 1)
         return 1;
     if (row_bytes > 0)
-        return clattn__rows_are_aligned(x, row_bytes, &call->plan->context->cl);
+        return (uint64_t)x->size[3] * x->element % row_bytes == 0 &&
+               clattn__rows_are_aligned(x, row_bytes, &call->plan->context->cl);
     return x->size[3] % 4 == 0 && clattn__rows_are_aligned(x, 4 * x->element, &call->plan->context->cl);
 }
 

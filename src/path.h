@@ -42,8 +42,8 @@ typedef struct clattn__recipe {
     const char *kernel[CLATTN__KERNELS]; /* NULL: no such kernel */
     int num_buffers;                     /* the arguments of every kernel: these, then a struct of */
     size_t args_bytes;
-    int row_bytes;   /* rows of q, k, v and o begin at multiples of so many bytes where the kernel for aligned
-                        ones is taken; 0: of four elements, and have them in whole fours */
+    int row_bytes;   /* rows of q, k, v and o are multiples of so many bytes, and begin at such, where the
+                        kernel for aligned ones is taken; 0: of four elements */
     int is_resident; /* work-groups take tile after tile: there are no more than the device runs at a time */
     int hidden_statements; /* that its kernel has for src/ptx_route.c; 0: it is compiled as it is */
     clattn__piece pieces[CLATTN__MAX_PIECES]; /* in the order of compilation; ends with a NULL name */

@@ -15,7 +15,6 @@ typedef struct row {
     int32_t block_k;
     int32_t stages;
     int32_t turns;
-    int32_t late;      /* the next tiles are asked for after a turn's first product, not before it */
     int32_t q_held;    /* steps of 16 columns (f32: 8) of Q in registers */
     int32_t q_apart;   /* 0: Q is loaded where the ring comes to be; it is then held whole */
     int32_t only_lean; /* full scores would spill */
@@ -26,42 +25,42 @@ typedef struct row {
 /* Best first for each head dim: the first that fits is taken. Of 16 bits, the last of each takes no more than the
  * 48 KiB that every driver grants. */
 static const row half_rows[] = {
-    /* dim, row tiles, warps, keys, stages, turns, late, Q held, apart, only lean */
-    {64, 2, 8, 64, 4, 1, 0, ALL, 1, 1},
-    {64, 2, 8, 64, 4, 1, 0, ALL, 0, 1},
-    {64, 2, 8, 32, 4, 1, 0, ALL, 1, 0},
-    {64, 2, 8, 32, 4, 1, 0, ALL, 0, 0},
+    /* dim, row tiles, warps, keys, stages, turns, Q held, apart, only lean */
+    {64, 2, 8, 64, 4, 1, ALL, 1, 1},
+    {64, 2, 8, 64, 4, 1, ALL, 0, 1},
+    {64, 2, 8, 32, 4, 1, ALL, 1, 0},
+    {64, 2, 8, 32, 4, 1, ALL, 0, 0},
 
-    {96, 2, 8, 32, 4, 1, 1, 4, 1, 1},
-    {96, 1, 8, 32, 4, 1, 1, ALL, 1, 0},
-    {96, 1, 8, 32, 3, 1, 1, ALL, 0, 0},
+    {96, 2, 8, 32, 4, 1, 4, 1, 1},
+    {96, 1, 8, 32, 4, 1, ALL, 1, 0},
+    {96, 1, 8, 32, 3, 1, ALL, 0, 0},
 
-    {128, 2, 8, 32, 3, 1, 1, 0, 1, 1},
-    {128, 1, 8, 32, 3, 1, 1, 0, 1, 0},
-    {128, 1, 8, 32, 2, 0, 0, ALL, 0, 0},
+    {128, 2, 8, 32, 3, 1, 0, 1, 1},
+    {128, 1, 8, 32, 3, 1, 0, 1, 0},
+    {128, 1, 8, 32, 2, 0, ALL, 0, 0},
 
-    {192, 1, 8, 32, 3, 1, 1, 0, 1, 0},
-    {192, 1, 8, 32, 3, 1, 1, ALL, 0, 0},
-    {192, 1, 4, 16, 3, 0, 0, ALL, 0, 0},
+    {192, 1, 8, 32, 3, 1, 0, 1, 0},
+    {192, 1, 8, 32, 3, 1, ALL, 0, 0},
+    {192, 1, 4, 16, 3, 0, ALL, 0, 0},
 
-    {256, 1, 8, 32, 2, 0, 0, 0, 1, 1},
-    {256, 1, 8, 16, 3, 1, 1, 0, 1, 0},
-    {256, 1, 8, 32, 2, 0, 0, ALL, 0, 1},
-    {256, 1, 4, 16, 2, 0, 0, ALL, 0, 1},
+    {256, 1, 8, 32, 2, 0, 0, 1, 1},
+    {256, 1, 8, 16, 3, 1, 0, 1, 0},
+    {256, 1, 8, 32, 2, 0, ALL, 0, 1},
+    {256, 1, 4, 16, 2, 0, ALL, 0, 1},
 };
 
 /* Beyond a head dim of 128 the three terms of a product leave no room for O in the registers. */
 static const row f32_rows[] = {
-    /* dim, row tiles, warps, keys, stages, turns, late, Q held, apart, only lean */
-    {64, 1, 8, 32, 2, 0, 0, 0, 1, 0},
-    {64, 1, 8, 16, 2, 0, 0, ALL, 0, 0},
+    /* dim, row tiles, warps, keys, stages, turns, Q held, apart, only lean */
+    {64, 1, 8, 32, 2, 0, 0, 1, 0},
+    {64, 1, 8, 16, 2, 0, ALL, 0, 0},
 
-    {96, 1, 8, 32, 2, 0, 0, 0, 1, 0},
-    {96, 1, 4, 16, 2, 0, 0, ALL, 0, 0},
+    {96, 1, 8, 32, 2, 0, 0, 1, 0},
+    {96, 1, 4, 16, 2, 0, ALL, 0, 0},
 
-    {128, 1, 8, 16, 2, 0, 0, 0, 1, 0},
-    {128, 1, 4, 16, 2, 0, 0, 0, 1, 0},
-    {128, 1, 2, 8, 2, 0, 0, 0, 1, 0},
+    {128, 1, 8, 16, 2, 0, 0, 1, 0},
+    {128, 1, 4, 16, 2, 0, 0, 1, 0},
+    {128, 1, 2, 8, 2, 0, 0, 1, 0},
 };
 
 /* clang-format on */
@@ -109,10 +108,10 @@ static void fill_tile(clattn__tile *out, const row *r, const clattn__kernel_shap
     out->map_keys = r->block_k;
     out->local_bytes = local_bytes(r, shape);
     snprintf(out->options, sizeof out->options,
-             "-DBLOCK_Q=%d -DBLOCK_K=%d -DROW_TILES=%d -DWARPS=%d -DSTAGES=%d -DTURNS=%d -DFILL_LATE=%d "
+             "-DBLOCK_Q=%d -DBLOCK_K=%d -DROW_TILES=%d -DWARPS=%d -DSTAGES=%d -DTURNS=%d "
              "-DQ_HELD=%d -DQ_APART=%d",
              (int)out->block_q, (int)r->block_k, (int)r->row_tiles, (int)r->warps, (int)r->stages,
-             (int)r->turns, (int)r->late, (int)q_steps(r, shape), (int)r->q_apart);
+             (int)r->turns, (int)q_steps(r, shape), (int)r->q_apart);
     snprintf(out->label, sizeof out->label, "%dx%d, %d warps, %d stages%s", (int)out->block_q,
              (int)r->block_k, (int)r->warps, (int)r->stages, r->turns ? ", in turns" : "");
 }

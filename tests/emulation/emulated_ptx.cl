@@ -85,7 +85,7 @@ inlined void store_local(uint address, uint4 x)
     const uint words[4] = {x.x, x.y, x.z, x.w};
     store_local_words(address, words);
 }
-void copy_16(uint to, const __global void *from, int bytes);
+void copy_16(uint to, const __global void *from, int zero);
 void close_copies(void);
 void wait_for_copies(int open);
 #define WAIT_FOR_COPIES(open) wait_for_copies(open)
@@ -94,6 +94,7 @@ void arrive_at(uint name, uint items);
 #define WAIT_AT(name, items) wait_at(name, items)
 #define ARRIVE_AT(name, items) arrive_at(name, items)
 inlined int local_id_again(void) { return (int)get_local_id(0); }
+#define WORK_OUT_POINTER(p)
 uint bits_across(uint x, uint mask);
 inlined float across(float x, uint mask) { return as_float(bits_across(as_uint(x), mask)); }
 int any_in_warp(int condition);

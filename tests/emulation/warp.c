@@ -30,8 +30,7 @@ typedef enum operation {
 
 typedef struct copy {
     void *to;
-    const void *from;
-    int bytes;
+    const void *from; /* NULL: zeros */
     int group;
 } copy;
 
@@ -120,14 +119,14 @@ static void *local_at(uint32_t address) { return (void *)(local_base | address);
 void load_local(uint32_t *r, uint32_t address) { memcpy(r, local_at(address), 16); }
 void store_local_words(uint32_t address, const uint32_t *x) { memcpy(local_at(address), x, 16); }
 
-void copy_16(uint32_t to, const void *from, int bytes)
+void copy_16(uint32_t to, const void *from, int zero)
 {
-    if (to % 16 != 0 || (bytes > 0 && (uintptr_t)from % 16 != 0) || bytes < 0 || bytes > 16)
-        fail("cp.async of an address that is no multiple of 16, or of not 0 to 16 bytes");
+    if (to % 16 != 0 || (!zero && (uintptr_t)from % 16 != 0))
+        fail("cp.async of an address that is no multiple of 16");
     if (current->num_copies == MOST_COPIES)
         fail("too many copies under way");
     memset(local_at(to), 0xff, 16);
-    current->copies[current->num_copies++] = (copy){local_at(to), from, bytes, current->group};
+    current->copies[current->num_copies++] = (copy){local_at(to), zero ? NULL : from, current->group};
 }
 
 void close_copies(void) { current->group++; }
@@ -141,8 +140,10 @@ void wait_for_copies(int open)
             current->copies[kept++] = *c;
             continue;
         }
-        memset(c->to, 0, 16);
-        memcpy(c->to, c->from, (size_t)c->bytes);
+        if (c->from != NULL)
+            memcpy(c->to, c->from, 16);
+        else
+            memset(c->to, 0, 16);
     }
     current->num_copies = kept;
 }
