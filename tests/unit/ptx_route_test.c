@@ -93,6 +93,7 @@ static cl_program CL_API_CALL create_with_source(cl_context context, cl_uint cou
     free(kept_source);
     kept_source = strdup(strings[0]);
     driver.covered++;
+    driver.program[1] = NULL; /* released by now: its address may come again */
     return driver.program[0] = stand_in(context, strings[0], code);
 }
 
