@@ -265,6 +265,13 @@ inlined void wait_for(uint address, uint parity)
 
 // ---- Copies --------------------------------------------------------------------------------------------
 
+// cp.async: 16 bytes on their way to local memory, of which the first `bytes` are read and the others are zero.
+// Both addresses are multiples of 16.
+inlined void copy_part(uint to, const __global void *from, int bytes)
+{
+    __asm__ volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+
 inlined void copy_whole_chunk(uint to, const __global uchar *from)
 {
     __asm__ volatile("cp.async.cg.shared.global [%0],[%1],16;" ::"r"(to), "l"(from) : "memory");

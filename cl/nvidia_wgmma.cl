@@ -372,7 +372,7 @@ inlined void copy_row(uint to, uint panel_bytes, int panels, const __global usho
     for (int p = 0; p < panels; p++) {
         const int count = exists ? clamp(columns - 64 * p, 0, CHUNK / 2) : 0;
         if (is_aligned)
-            copy_16(to, (const __global uchar *)row, 2 * count);
+            copy_part(to, (const __global uchar *)row, 2 * count);
         else
             copy_elements(to, row, count);
         to += panel_bytes;
@@ -550,7 +550,7 @@ inlined void copy_queries(uint to, const __local query_tile *tile, const attenti
         for (int j = 0; j < 64; j += PASS_ROWS) {
 #pragma unroll
             for (int p = 0; p < PANELS(HEAD_DIM_QK); p++)
-                copy_16(to + p * Q_PANEL_BYTES + j * PANEL_ROW, (const __global uchar *)(row + 64 * p),
+                copy_part(to + p * Q_PANEL_BYTES + j * PANEL_ROW, (const __global uchar *)(row + 64 * p),
                         i + j < rows && 64 * p < columns ? CHUNK : 0);
             row += PASS_ROWS * a->q.token;
         }
