@@ -232,7 +232,7 @@ static clattn_status read_desc(clattn_plan_desc *out, const clattn_plan_desc *gi
                     (unsigned)out->features, (unsigned)unknown, operations[out->operation].name);
     FORWARD_IF_ERROR(check_range(log, where, "position_mode", out->position_mode,
                                  CLATTN_POSITION_BOTTOM_RIGHT, CLATTN_POSITION_EXPLICIT));
-    FORWARD_IF_ERROR(check_range(log, where, "path", out->path, CLATTN_PATH_AUTO, CLATTN_PATH_NVIDIA_MMA));
+    FORWARD_IF_ERROR(check_range(log, where, "path", out->path, CLATTN_PATH_AUTO, CLATTN_PATH_NVIDIA_WGMMA));
     FORWARD_IF_ERROR(check_storage(log, where, out));
     FORWARD_IF_ERROR(check_operation(log, where, out));
     return check_parts(log, where, out);
@@ -255,12 +255,13 @@ static clattn__kernel_shape shape_of(const clattn_plan_desc *desc)
         (desc->features & CLATTN_FEATURE_V_IN_K) != 0,
         (desc->features & CLATTN_FEATURE_STATUS) != 0,
         desc->heads_q / desc->heads_kv,
+        (desc->features & CLATTN_FEATURE_CAUSAL) != 0,
         desc->score_mod,
         desc->mask_mod,
     };
     /* Rows are copied whatever their lengths: only types are compiled. */
     const clattn__kernel_shape types = {
-        desc->dtype_q, desc->dtype_k, desc->dtype_v, desc->dtype_o, CLATTN_DTYPE_F32, 0, 0, 0, 0, 0, 0, 1,
+        desc->dtype_q, desc->dtype_k, desc->dtype_v, desc->dtype_o, CLATTN_DTYPE_F32, 0, 0, 0, 0, 0, 0, 1, 0,
         NULL,          NULL};
     return desc->operation == CLATTN_OPERATION_FORWARD ? shape : types;
 }
@@ -308,6 +309,10 @@ static int path_fits(const clattn__path *path, const clattn_context *context, co
         return 0;
     if (path->takes != NULL && !path->takes(desc, why))
         return 0;
+    if (desc->path == CLATTN_PATH_AUTO && path->is_on_request) {
+        *why = "it is taken only where it is asked for";
+        return 0;
+    }
     *why = "no tile fits the device's local memory and work-group size";
     return has_tiles(path, context, desc, shape);
 }
