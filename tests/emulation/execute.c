@@ -37,13 +37,9 @@ static float flushed(float x) { return fabsf(x) < 0x1p-126f ? copysignf(0.0f, x)
 
 /* ---- Operands ---- */
 
-uint64_t operand_value(const frame *f, const ptx_operand *o)
+uint64_t operand_special(const ptx_operand *o)
 {
     switch (o->kind) {
-    case PTX_SLOT:
-        return f->slots[o->index] + o->number;
-    case PTX_REGISTER:
-        return f->registers[o->index] + o->number;
     case PTX_ITEM:
         return (uint64_t)(current - lanes);
     case PTX_MULTIPROCESSOR:
@@ -51,7 +47,7 @@ uint64_t operand_value(const frame *f, const ptx_operand *o)
     case PTX_MEMORY:
         return program_memory();
     default:
-        return o->number;
+        return 0;
     }
 }
 

@@ -15,13 +15,21 @@ static uint32_t *written;
 static size_t num_written;
 static uint32_t now;
 
+/* What nobody has written: NaN in either 16-bit type, and no number that anything would count from. */
+static void spoil(void *at, size_t bytes)
+{
+    const uint16_t nothing = 0xffc1;
+    for (size_t i = 0; i + 2 <= bytes; i += 2)
+        memcpy((char *)at + i, &nothing, sizeof nothing);
+}
+
 void local_begin(void *begin, size_t bytes)
 {
     const size_t chunks = bytes / CHUNK + 2;
     memory = begin;
     memory_bytes = bytes;
     now = 1;
-    memset(memory, 0xff, bytes);
+    spoil(memory, bytes);
     if (chunks > num_written && (written = realloc(written, chunks * sizeof *written)) == NULL)
         fail("out of memory");
     num_written = chunks > num_written ? chunks : num_written;
@@ -58,7 +66,7 @@ static uint32_t *chunk_at(uint32_t address)
 void local_spoil(uint32_t address)
 {
     *chunk_at(address) = ON_ITS_WAY;
-    memset(local_at(address, CHUNK), 0xff, CHUNK);
+    spoil(local_at(address, CHUNK), CHUNK);
 }
 
 void local_land(uint32_t address, const void *bytes, int by_engine)

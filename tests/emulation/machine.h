@@ -60,8 +60,16 @@ void pause_in(lane_state state);
 
 /* ---- Operands ---- */
 
-uint64_t operand_value(const frame *f, const ptx_operand *o);
+uint64_t operand_special(const ptx_operand *o);
 void operand_set(frame *f, const ptx_operand *o, uint64_t value);
+
+inline static uint64_t operand_value(const frame *f, const ptx_operand *o)
+{
+    return o->kind == PTX_SLOT       ? f->slots[o->index] + o->number
+           : o->kind == PTX_REGISTER ? f->registers[o->index] + o->number
+           : o->kind == PTX_NUMBER   ? o->number
+                                     : operand_special(o);
+}
 
 inline static uint64_t value_at(const frame *f, int operand)
 {
