@@ -93,7 +93,6 @@ typedef struct query_tile {
     long lse;
     long table; // to the first page
 } query_tile;
-#define NO_TILE (-1)
 
 // A place in the rings, and the parity of the phase to wait for.
 typedef struct ring {
@@ -117,37 +116,20 @@ inlined int is_finder(void) { return item() == CONSUMERS * WARPGROUP + WARPGROUP
 
 // ---- Query tiles in order ------------------------------------------------------------------------------
 
-// Under a causal bound later rows of a sequence see more keys. Their tiles come first, those of all heads in
-// a group of heads whose K and V stay in the cache together.
-#define CACHE_BYTES (32 << 20)
-
 inlined int is_triangular(const attention_args *a)
 {
     return a->window_end <= MAX_LENGTH && a->window_begin <= -MAX_LENGTH;
 }
 
-inlined int group_in_order(int place, const attention_args *a)
+// Which tile a work-group takes in a round, as a group's number; or NO_TILE.
+inlined int group_of_round(int round, const attention_args *a)
 {
-    if (!is_triangular(a))
-        return place + a->first_group;
-    const int index = place + a->first_group;
+    const int width = (int)get_num_groups(1), me = (int)get_group_id(1);
     const int lines = has(a, FEATURE_CU_SEQLENS_Q) ? a->heads_q : a->heads_q * a->batch;
-    const long line_bytes = 2 * (long)max(a->kv_len, 1) * (HEAD_DIM_QK + HEAD_DIM_V);
-    const int together =
-        (int)clamp((long)a->heads_per_kv * max((long)CACHE_BYTES / line_bytes, 1l), 1l, (long)lines);
-    const int first_line = index / (together * a->q_tiles) * together;
-    const int here = min(together, lines - first_line);
-    const int rest = index - first_line * a->q_tiles;
-    const int tile = rest / here;
-    return (first_line + rest - tile * here) * a->q_tiles + a->q_tiles - 1 - tile;
-}
-
-// The place in the order of a work-group's tile number `round`: back and forth, so that who gets the heaviest
-// of one round gets the lightest of the next.
-inlined int place_of_round(int round)
-{
-    const int width = (int)get_num_groups(1), group = (int)get_group_id(1);
-    return round * width + (round % 2 == 0 ? group : width - 1 - group);
+    if (is_triangular(a) && a->num_groups == lines * a->q_tiles)
+        return tile_of_round(round, me, width, lines, a->q_tiles);
+    const int index = round * width + me;
+    return index < a->num_groups ? a->first_group + index : NO_TILE;
 }
 
 // Whether all rows begin at multiples of 16 bytes.
@@ -223,9 +205,9 @@ inlined void find_tile(__local query_tile *tile, __local int *round, int is_by_c
                        const attention_buffers *in, const attention_args *a)
 {
 #pragma unroll 1
-    for (int index = place_of_round(*round); index < a->num_groups; index = place_of_round(*round)) {
+    for (int group = group_of_round(*round, a); group != NO_TILE; group = group_of_round(*round, a)) {
         ++*round;
-        const work_place place = place_of_group(group_in_order(index, a), in, a);
+        const work_place place = place_of_group(group, in, a);
         tile->first_row = place.q_tile * BLOCK_Q;
         tile->head = place.head;
         tile->batch = place.batch;
