@@ -13,10 +13,35 @@
 
 #define NO_TILE (-1)
 
-// Tile number j of the single ones, of the lines from first_line on: line * tiles + tile, or NO_TILE.
-static inline int single_tile(int j, int first_line, int lines, int tiles)
+// What a work-group's share follows from.
+typedef struct tile_share {
+    int me;
+    int width;
+    int lines;
+    int tiles;
+    int paired_lines;
+    int whole_rounds; // of pairs; some work-groups have one more
+    int my_rounds;
+} tile_share;
+
+static inline tile_share make_share(int me, int width, int lines, int tiles)
 {
-    const int middle = tiles / 2, here = lines - first_line, heavy = middle * here;
+    tile_share s;
+    const int middle = tiles / 2, pair_rounds = lines * middle / width - SINGLE_ROUNDS;
+    s.me = me;
+    s.width = width;
+    s.lines = lines;
+    s.tiles = tiles;
+    s.paired_lines = middle > 0 && pair_rounds > 0 ? pair_rounds * width / middle : 0;
+    s.whole_rounds = s.paired_lines * middle / width;
+    s.my_rounds = s.whole_rounds + (me < s.paired_lines * middle - s.whole_rounds * width);
+    return s;
+}
+
+// Tile number j of the single ones, as line * tiles + tile; or NO_TILE.
+static inline int single_tile(int j, int paired_lines, int lines, int tiles)
+{
+    const int middle = tiles / 2, here = lines - paired_lines, heavy = middle * here;
     const int middles = tiles % 2 != 0 ? lines : 0;
     if (j >= heavy && j < heavy + middles)
         return (j - heavy) * tiles + middle;
@@ -24,22 +49,18 @@ static inline int single_tile(int j, int first_line, int lines, int tiles)
     const int level = rest / here; // 0: the heaviest; the middle has none
     if (level >= 2 * middle)
         return NO_TILE;
-    return (first_line + rest - level * here) * tiles + (is_light ? 2 * middle : tiles) - 1 - level;
+    return (paired_lines + rest - level * here) * tiles + (is_light ? 2 * middle : tiles) - 1 - level;
 }
 
-// What work-group `me` takes in a round: line * tiles + tile; NO_TILE: there are no more.
-static inline int tile_of_round(int round, int me, int width, int lines, int tiles)
+// What the work-group takes in a round, as line * tiles + tile; NO_TILE: there are no more.
+static inline int tile_of_round(int round, tile_share s)
 {
-    const int middle = tiles / 2;
-    const int wanted = lines * middle / width - SINGLE_ROUNDS, pair_rounds = wanted > 0 ? wanted : 0;
-    const int paired_lines = middle > 0 ? pair_rounds * width / middle : 0, pairs = paired_lines * middle;
-    const int whole_rounds = pairs / width; // and a part of one
-    const int my_rounds = whole_rounds + (me < pairs - whole_rounds * width);
-    if (round < 2 * my_rounds) {
-        const int pair = round / 2 * width + me, line = pair / middle, number = pair - line * middle;
-        return line * tiles + (round % 2 == 0 ? tiles - 1 - number : number);
+    const int middle = s.tiles / 2;
+    if (round < 2 * s.my_rounds) {
+        const int pair = round / 2 * s.width + s.me, line = pair / middle, number = pair - line * middle;
+        return line * s.tiles + (round % 2 == 0 ? s.tiles - 1 - number : number);
     }
-    const int single_round = round - my_rounds;
-    const int place = (single_round - whole_rounds) % 2 == 0 ? me : width - 1 - me;
-    return single_tile(single_round * width + place - pairs, paired_lines, lines, tiles);
+    const int single_round = round - s.my_rounds;
+    const int place = (single_round - s.whole_rounds) % 2 == 0 ? s.me : s.width - 1 - s.me;
+    return single_tile(single_round * s.width + place - s.paired_lines * middle, s.paired_lines, s.lines, s.tiles);
 }

@@ -23,8 +23,9 @@ static int share_out(int width, int lines, int tiles)
     memset(is_taken, 0, sizeof is_taken);
     for (int me = 0; me < width; me++) {
         long share = 0;
+        const tile_share shared = make_share(me, width, lines, tiles);
         for (int round = 0;; round++) {
-            const int tile = tile_of_round(round, me, width, lines, tiles);
+            const int tile = tile_of_round(round, shared);
             if (tile == NO_TILE)
                 break;
             assert_in_range(tile, 0, lines * tiles - 1);
