@@ -77,8 +77,10 @@ typedef struct query_tile {
     float start_max; // in log2 units
     float start_sum;
     float slope;
-    int seen_begin; // keys that some row may see
+    int seen_begin; // keys that some row of the sequence may see; others are not read
     int seen_end;
+    int whole_begin; // blocks that need no look at single keys: by the copy engine, if it has maps
+    int whole_end;
     int is_aligned;   // rows of q, k and v are whole chunks
     int is_by_chunks; // not even whole blocks come by the copy engine
     int q_row;        // the first row, counted in the tensor
@@ -93,7 +95,6 @@ typedef struct query_tile {
     long lse;
     long table; // to the first page
 } query_tile;
-#define NO_TILE (-1)
 
 // A place in the rings, and the parity of the phase to wait for.
 typedef struct ring {
@@ -117,37 +118,35 @@ inlined int is_finder(void) { return item() == CONSUMERS * WARPGROUP + WARPGROUP
 
 // ---- Query tiles in order ------------------------------------------------------------------------------
 
-// Under a causal bound later rows of a sequence see more keys. Their tiles come first, those of all heads in
-// a group of heads whose K and V stay in the cache together.
-#define CACHE_BYTES (32 << 20)
-
 inlined int is_triangular(const attention_args *a)
 {
     return a->window_end <= MAX_LENGTH && a->window_begin <= -MAX_LENGTH;
 }
 
-inlined int group_in_order(int place, const attention_args *a)
+// The finder's notes: the rounds that it has been through, and its share if tiles are shared out.
+typedef struct tile_search {
+    int round;
+    int is_shared_out;
+    tile_share share;
+} tile_search;
+
+inlined void begin_search(__local tile_search *search, const attention_args *a)
 {
-    if (!is_triangular(a))
-        return place + a->first_group;
-    const int index = place + a->first_group;
     const int lines = has(a, FEATURE_CU_SEQLENS_Q) ? a->heads_q : a->heads_q * a->batch;
-    const long line_bytes = 2 * (long)max(a->kv_len, 1) * (HEAD_DIM_QK + HEAD_DIM_V);
-    const int together =
-        (int)clamp((long)a->heads_per_kv * max((long)CACHE_BYTES / line_bytes, 1l), 1l, (long)lines);
-    const int first_line = index / (together * a->q_tiles) * together;
-    const int here = min(together, lines - first_line);
-    const int rest = index - first_line * a->q_tiles;
-    const int tile = rest / here;
-    return (first_line + rest - tile * here) * a->q_tiles + a->q_tiles - 1 - tile;
+    search->round = 0;
+    search->is_shared_out = is_triangular(a) && a->num_groups == lines * a->q_tiles;
+    search->share =
+        make_share((int)get_group_id(1), (int)get_num_groups(1), lines, a->q_tiles);
 }
 
-// The place in the order of a work-group's tile number `round`: back and forth, so that who gets the heaviest
-// of one round gets the lightest of the next.
-inlined int place_of_round(int round)
+// The tile of the next round, as a group's number; or NO_TILE.
+inlined int next_group(__local tile_search *search, const attention_args *a)
 {
-    const int width = (int)get_num_groups(1), group = (int)get_group_id(1);
-    return round * width + (round % 2 == 0 ? group : width - 1 - group);
+    const int round = search->round++;
+    if (search->is_shared_out)
+        return tile_of_round(round, search->share);
+    const int index = round * (int)get_num_groups(1) + (int)get_group_id(1);
+    return index < a->num_groups ? a->first_group + index : NO_TILE;
 }
 
 // Whether all rows begin at multiples of 16 bytes.
@@ -166,16 +165,21 @@ inlined int is_aligned(const attention_buffers *in, const attention_args *a)
 
 // A tile is described step by step, each of which takes what it needs from the description so far: the
 // producers have few registers.
-inlined void describe_keys(__local query_tile *tile)
+inlined void describe_keys(__local query_tile *tile, int mapped_rows)
 {
     const int first_row = tile->first_row, last_row = min(first_row + BLOCK_Q, tile->q_len) - 1;
     const int band_begin = tile->band_begin, band_end = tile->band_end, kv_len = tile->kv_len;
     const key_range seen = keys_of_rows(first_row, last_row, kv_len, band_begin, band_end);
+    const key_range all = keys_of_rows(0, tile->q_len - 1, kv_len, band_begin, band_end);
     const int is_empty = seen.end <= seen.begin;
     const int first_block = is_empty ? 0 : seen.begin / BLOCK_K;
     // Without keys: one block of zeros, which no row sees.
-    tile->seen_begin = is_empty ? 0 : seen.begin;
-    tile->seen_end = is_empty ? 0 : seen.end;
+    tile->seen_begin = is_empty ? 0 : all.begin;
+    tile->seen_end = is_empty ? 0 : all.end;
+    // Beyond the tensor the copy engine writes zeros.
+    const int ends_there = tile->first_key + all.end == mapped_rows;
+    tile->whole_begin = ceil_divide(all.begin, BLOCK_K);
+    tile->whole_end = is_empty ? 0 : ends_there ? ceil_divide(all.end, BLOCK_K) : all.end / BLOCK_K;
     tile->first_block = first_block;
     tile->last_block = is_empty ? 0 : (seen.end - 1) / BLOCK_K;
     tile->full_begin = max(ceil_divide(max(last_row + band_begin, 0), BLOCK_K), first_block);
@@ -218,14 +222,25 @@ inlined void describe_places(__local query_tile *tile, const attention_args *a)
     tile->table = a->block_table + tile->batch * a->block_table_batch;
 }
 
-// The next tile from *round on that has rows.
-inlined void find_tile(__local query_tile *tile, __local int *round, int is_by_chunks,
+#define NO_ROWS (-1)
+
+// Rows that the copy engine's maps of k and v have.
+inlined int mapped_keys(const attention_args *a)
+{
+    return has(a, FEATURE_CU_SEQLENS_K) ? a->total_k : a->kv_len;
+}
+
+// The next tile that has rows.
+inlined void find_tile(__local query_tile *tile, __local tile_search *search, int is_by_chunks,
                        const attention_buffers *in, const attention_args *a)
 {
 #pragma unroll 1
-    for (int index = place_of_round(*round); index < a->num_groups; index = place_of_round(*round)) {
-        ++*round;
-        const work_place place = place_of_group(group_in_order(index, a), in, a);
+    for (;;) {
+        tile->first_row = next_group(search, a);
+        settle_memory();
+        if (tile->first_row == NO_TILE)
+            return;
+        const work_place place = place_of_group(tile->first_row, in, a);
         tile->first_row = place.q_tile * BLOCK_Q;
         tile->head = place.head;
         tile->batch = place.batch;
@@ -240,7 +255,7 @@ inlined void find_tile(__local query_tile *tile, __local int *round, int is_by_c
         tile->first_key = seq.first_k;
         settle_memory();
         if (tile->first_row < tile->q_len) {
-            describe_keys(tile);
+            describe_keys(tile, is_by_chunks ? NO_ROWS : mapped_keys(a));
             settle_memory();
             describe_start(tile, in, a);
             settle_memory();
@@ -250,7 +265,6 @@ inlined void find_tile(__local query_tile *tile, __local int *round, int is_by_c
             return;
         }
     }
-    tile->first_row = NO_TILE;
 }
 
 // ---- Maps of tensors -----------------------------------------------------------------------------------
@@ -306,9 +320,8 @@ inlined ulong make_maps(__local ulong *scratch, const attention_buffers *in, con
                                       : which == 1 ? (const __global void *)in->k
                                                    : (const __global void *)in->v;
         const int rows_q = has(a, FEATURE_CU_SEQLENS_Q) ? a->total_q : a->q_len;
-        const int rows_k = has(a, FEATURE_CU_SEQLENS_K) ? a->total_k : a->kv_len;
         make_map(maps + which * 8 * MAP_WORDS, scratch + which * MAP_WORDS, buffer, t,
-                 which == 2 ? a->head_dim_v : a->head_dim_qk, which == 0 ? rows_q : rows_k,
+                 which == 2 ? a->head_dim_v : a->head_dim_qk, which == 0 ? rows_q : mapped_keys(a),
                  which == 0 ? 64 : BLOCK_K, which == 0 ? a->heads_q : a->heads_q / a->heads_per_kv, a->batch);
     }
     return maps;
@@ -325,9 +338,9 @@ inlined void acquire_maps(ulong maps)
 
 // ---- Producers -----------------------------------------------------------------------------------------
 //
-// A block whose keys all count goes the short way: by the copy engine, or in whole chunks without a look.
-// Blocks at the border, where keys that no row of the tile sees become zero and are not read, and rows that
-// are not made of whole chunks, go the long way.
+// A whole block goes the short way: by the copy engine, or in whole chunks without a look. Blocks at the
+// border, where keys that no row of the sequence sees become zero and are not read, and rows that are not made
+// of whole chunks, go the long way.
 
 // In a pass the producers copy a chunk each of a panel.
 #define PASS_ROWS (WARPGROUP * CHUNK / PANEL_ROW)
@@ -508,7 +521,7 @@ inlined void produce_block(uint to, uint full, uint empty, uint parity, const ke
                            const attention_buffers *in, const attention_args *a)
 {
     const int is_aligned = tile->is_aligned;
-    const int is_whole = block * BLOCK_K >= tile->seen_begin && (block + 1) * BLOCK_K <= tile->seen_end;
+    const int is_whole = block >= tile->whole_begin && block < tile->whole_end;
     if (!has_maps(maps) || is_first_producer())
         wait_for(empty, parity);
     if (is_whole && has_maps(maps)) {
@@ -572,7 +585,7 @@ inlined void engine_queries(uint to, uint full, ulong map, const __local query_t
 
 // Q of tile number `count` of the work-group, which has been found, or that there is none. Meanwhile the
 // finder looks for the next one.
-inlined void produce_queries(uint memory, __local query_tile *tiles, uint count, __local int *round,
+inlined void produce_queries(uint memory, __local query_tile *tiles, uint count, __local tile_search *search,
                              const __local ulong *maps, const attention_buffers *in, const attention_args *a)
 {
     const uint place = count % Q_PLACES, full = memory + Q_FULL(place);
@@ -595,14 +608,14 @@ inlined void produce_queries(uint memory, __local query_tile *tiles, uint count,
             arrive(full);
     }
     if (exists && is_finder())
-        find_tile(&tiles[(count + 1) % DESCRIPTIONS], round, !has_maps(maps), in, a);
+        find_tile(&tiles[(count + 1) % DESCRIPTIONS], search, !has_maps(maps), in, a);
 }
 
-inlined void produce(uint memory, __local query_tile *tiles, __local int *round, const __local ulong *maps,
+inlined void produce(uint memory, __local query_tile *tiles, __local tile_search *search, const __local ulong *maps,
                      const attention_buffers *in, const attention_args *a)
 {
-    ring at = {0, 1};
-    uint next = 0; // tile whose K and V are produced
+    uint blocks = 0; // produced so far
+    uint next = 0;   // tile whose K and V are produced
     clear_beyond(memory + K_BEGIN, PANELS(HEAD_DIM_QK), a->head_dim_qk);
     clear_beyond(memory + V_BEGIN, PANELS(HEAD_DIM_V), a->head_dim_v);
 #if COPY_ENGINE
@@ -614,20 +627,21 @@ inlined void produce(uint memory, __local query_tile *tiles, __local int *round,
     int is_due = 1; // Q of the next tile
     for (;;) {
         if (is_due)
-            produce_queries(memory, tiles, block < 0 ? next : next + 1, round, maps, in, a);
+            produce_queries(memory, tiles, block < 0 ? next : next + 1, search, maps, in, a);
         const __local query_tile *tile = &tiles[next % DESCRIPTIONS];
         if (tile->first_row == NO_TILE)
             break;
         if (block < 0)
             block = tile->last_block;
         is_due = block == (Q_PLACES > 1 ? tile->last_block : tile->first_block);
+        const uint stage = blocks % STAGES, parity = (blocks / STAGES & 1) ^ 1;
         const key_copy k = copy_of_k(tile, in, a);
-        produce_block(memory + K_BEGIN + at.stage * K_BYTES, memory + K_FULL(at.stage),
-                      memory + K_EMPTY(at.stage), at.parity, &k, maps, block, tile, in, a);
+        produce_block(memory + K_BEGIN + stage * K_BYTES, memory + K_FULL(stage), memory + K_EMPTY(stage), parity,
+                      &k, maps, block, tile, in, a);
         const key_copy v = copy_of_v(tile, in, a);
-        produce_block(memory + V_BEGIN + at.stage * V_BYTES, memory + V_FULL(at.stage),
-                      memory + V_EMPTY(at.stage), at.parity, &v, maps, block, tile, in, a);
-        advance(&at);
+        produce_block(memory + V_BEGIN + stage * V_BYTES, memory + V_FULL(stage), memory + V_EMPTY(stage), parity,
+                      &v, maps, block, tile, in, a);
+        blocks++;
         const int is_last = block == tile->first_block;
         block = is_last ? -1 : block - 1;
         next += is_last;
@@ -837,7 +851,7 @@ inlined void soften(uint p[2 * S_PIECES], float s[4 * S_PIECES], float o[4 * O_P
 
 // ---- Results -------------------------------------------------------------------------------------------
 
-#define PACK_FOUR(i, r) pack_two(o[4 * i + 2 * r] * inverse, o[4 * i + 2 * r + 1] * inverse)
+#define PACKED(i, r) pack_two(o[4 * i + 2 * r] * inverse, o[4 * i + 2 * r + 1] * inverse)
 
 // A row's 32 columns of four pieces are with four lanes, two of each piece. They change places so that lane t
 // has all eight columns of piece t.
@@ -860,18 +874,12 @@ inlined uint4 chunk_of_lane(uint w0, uint w1, uint w2, uint w3, int lane)
     return (uint4)(w0, w1, w2, w3);
 }
 
-inlined void store_columns(__global ushort *row, int column, int head_dim, uint4 chunk, int is_aligned)
+inlined void store_pair(__global ushort *row, int column, int head_dim, uint pair)
 {
-    if (is_aligned) {
-        if (column < head_dim)
-            *(__global uint4 *)(row + column) = chunk;
-        return;
-    }
-    const uint words[4] = {chunk.x, chunk.y, chunk.z, chunk.w};
-#pragma unroll
-    for (int i = 0; i < CHUNK / 2; i++)
-        if (column + i < head_dim)
-            row[column + i] = (ushort)(words[i / 2] >> 16 * (i % 2));
+    if (column < head_dim)
+        row[column] = (ushort)pair;
+    if (column + 1 < head_dim)
+        row[column + 1] = (ushort)(pair >> 16);
 }
 
 // O / sum and ln(sum exp) of the work-item's rows.
@@ -894,12 +902,18 @@ inlined void write_rows(float o[4 * O_PIECES], const row_state rows[2], const __
             in->lse[tile->lse + row * a->lse.token] = lse * a->lse_unit;
         }
         __global ushort *to = (__global ushort *)in->o + tile->o + row * a->o.token;
+        if (is_aligned) {
 #pragma unroll
-        for (int i = 0; i < O_PIECES; i += 4) {
-            const uint4 chunk = chunk_of_lane(PACK_FOUR(i, r), PACK_FOUR((i + 1), r), PACK_FOUR((i + 2), r),
-                                              PACK_FOUR((i + 3), r), column / 2);
-            if (exists)
-                store_columns(to, 8 * i + 4 * column, a->head_dim_v, chunk, is_aligned);
+            for (int i = 0; i < O_PIECES; i += 4) {
+                const uint4 chunk = chunk_of_lane(PACKED(i, r), PACKED((i + 1), r), PACKED((i + 2), r),
+                                                  PACKED((i + 3), r), column / 2);
+                if (exists && 8 * i + 4 * column < a->head_dim_v)
+                    *(__global uint4 *)(to + 8 * i + 4 * column) = chunk;
+            }
+        } else if (exists) {
+#pragma unroll
+            for (int i = 0; i < O_PIECES; i++)
+                store_pair(to, 8 * i + column, a->head_dim_v, PACKED(i, r));
         }
     }
 }
@@ -932,16 +946,22 @@ inlined ulong v_matrix(uint memory, uint stage)
     return matrix_at(memory + V_BEGIN + stage * V_BYTES, KV_PANEL_BYTES, 8 * PANEL_ROW);
 }
 
+// Whether the products must be shown a block: what the copy engine has written they see.
+inlined int is_to_show(const __local query_tile *tile, int block)
+{
+    return !COPY_ENGINE || tile->is_by_chunks || block < tile->whole_begin || block >= tile->whole_end;
+}
+
 // Begins, in the consumer's turn, S = Q K^T of the block at `next` and O += P V of the one before it; waits
-// for S. What the copy engine has written needs not be shown to the products.
+// for S.
 inlined void multiply(float s[4 * S_PIECES], float o[4 * O_PIECES], const uint p[2 * S_PIECES], ring at,
                       ring next, int show_k, int show_v, uint memory, uint number, uint q_place,
                       int is_leader)
 {
     wait_for(memory + K_FULL(next.stage), next.parity);
-    WAIT_AT(TURN_OF(number), TWO_WARPGROUPS);
     if (show_k)
         show_to_products();
+    WAIT_AT(TURN_OF(number), TWO_WARPGROUPS);
     begin_qk(s, q_matrix(memory, number, q_place), k_matrix(memory, next.stage));
     wait_for(memory + V_FULL(at.stage), at.parity);
     if (show_v)
@@ -980,6 +1000,7 @@ inlined void consume(uint memory, uint number, const __local query_tile *tiles, 
     if (block < tiles[0].full_begin || block >= tiles[0].full_end)
         forbid(s, &tiles[0], block, c);
     weigh_exactly(p, s, o, rows, c, 1);
+    int show_v = is_to_show(&tiles[0], block);
 
     // for each block of keys, of one query tile after another:
     //     begin S = Q K^T, and O += P V of the block before
@@ -992,7 +1013,6 @@ inlined void consume(uint memory, uint number, const __local query_tile *tiles, 
         const int full_begin = tiles[count % DESCRIPTIONS].full_begin,
                   full_end = tiles[count % DESCRIPTIONS].full_end;
         const int by_chunks = !COPY_ENGINE || tiles[count % DESCRIPTIONS].is_by_chunks;
-        int show_v = 1;
         while (block > full_begin && block <= full_end) {
             ring next = at;
             advance(&next);
@@ -1019,7 +1039,9 @@ inlined void consume(uint memory, uint number, const __local query_tile *tiles, 
         const __local query_tile *tile = &tiles[count % DESCRIPTIONS];
         ring next = at;
         advance(&next);
-        multiply(s, o, p, at, next, 1, 1, memory, number, count % Q_PLACES, is_leader);
+        const int show_k = is_to_show(tile, block);
+        multiply(s, o, p, at, next, show_k, show_v, memory, number, count % Q_PLACES, is_leader);
+        show_v = show_k;
         transform(s, tile, block, a);
         if (block < tile->full_begin || block >= tile->full_end)
             forbid(s, tile, block, c);
@@ -1035,7 +1057,8 @@ inlined void consume(uint memory, uint number, const __local query_tile *tiles, 
         at = next;
     }
     wait_for(memory + V_FULL(at.stage), at.parity);
-    show_to_products();
+    if (show_v)
+        show_to_products();
     begin_pv(o, p, v_matrix(memory, at.stage));
     end_pv(o);
     write_rows(o, rows, &tiles[(count - 1) % DESCRIPTIONS], in, a);
@@ -1066,7 +1089,7 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void forward(AT
     __local __attribute__((aligned(1024))) uchar memory_bytes[MEMORY_BYTES];
     __local query_tile tiles[DESCRIPTIONS];
     __local __attribute__((aligned(128))) ulong scratch[3 * 16];
-    __local int round;  // of the finder
+    __local tile_search search;
     __local ulong maps; // where make_maps has put them
     const attention_buffers buffers = GATHERED_BUFFERS;
     if (args.num_groups == 0)
@@ -1082,13 +1105,13 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void forward(AT
         my_maps = make_maps(scratch, &buffers, &args);
 #endif
         if (is_finder()) {
-            round = 0;
+            begin_search(&search, &args);
             maps = my_maps;
-            find_tile(&tiles[0], &round, my_maps == 0, &buffers, &args);
+            find_tile(&tiles[0], &search, my_maps == 0, &buffers, &args);
         }
         meet_warp();
         __asm__ volatile("//@setmaxnreg.dec.sync.aligned.u32 " QUOTED(PRODUCER_REGISTERS) ";\n");
-        produce(memory, tiles, &round, &maps, &buffers, &args);
+        produce(memory, tiles, &search, &maps, &buffers, &args);
     } else {
         __asm__ volatile("//@setmaxnreg.inc.sync.aligned.u32 " QUOTED(CONSUMER_REGISTERS) ";\n");
         consume(memory, warpgroup, tiles, &buffers, &args);

@@ -16,6 +16,7 @@ PIECE(check)
 PIECE(combine)
 PIECE(lazy)
 PIECE(hopper)
+PIECE(shares)
 PIECE(nvidia_wgmma)
 PIECE(portable)
 PIECE(decode)
@@ -164,7 +165,7 @@ static const clattn__path table[] = {
      is_sm_90,
      takes_wgmma,
      {FORWARD_PROGRAM(clattn__tile_nvidia_wgmma, 0, "forward", NULL, NULL, 0, 1, WGMMA_STATEMENTS,
-                      PIECE(nvidia_ptx), PIECE(hopper), PIECE(nvidia_wgmma)),
+                      PIECE(nvidia_ptx), PIECE(hopper), PIECE(shares), PIECE(nvidia_wgmma)),
       PORTABLE_DECODE, NVIDIA_DECODE_FEW},
      PORTABLE_DECODE_FEW,
      1},
