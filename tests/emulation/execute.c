@@ -197,11 +197,16 @@ static uint64_t compute(const frame *f)
     }
 }
 
-static void check_registers(const frame *f)
+/* Warps give registers back, or wait for them. */
+static void share_registers(const frame *f)
 {
     const uint64_t count = value_at(f, 0);
-    if (count < 24 || count > 256 || count % 8 != 0)
-        fail("setmaxnreg of %u", (unsigned)count);
+    uint32_t *mine = &warp_registers[(current - lanes) / LANES];
+    const int grows = strncmp(f->at->name, "setmaxnreg.inc.", 15) == 0;
+    if (count < 24 || count > 256 || count % 8 != 0 ||
+        (current == &lanes[(current - lanes) / LANES * LANES] && (grows ? count < *mine : count > *mine)))
+        fail("setmaxnreg of %u, where there are %u", (unsigned)count, (unsigned)*mine);
+    *mine = (uint32_t)count;
 }
 
 static void execute_one(frame *f)
@@ -228,7 +233,7 @@ static void execute_one(frame *f)
         current->shown = local_clock();
         break;
     case PTX_REGISTERS:
-        check_registers(f);
+        share_registers(f);
         break;
     case PTX_ARRIVE:
     case PTX_ARRIVE_COPIES:

@@ -51,6 +51,7 @@ typedef struct lane {
 extern lane *lanes;   /* of the work-group */
 extern lane *current; /* that runs; the first of a warp whose instruction is done */
 extern size_t group_number, group_items;
+extern uint32_t warp_registers[MOST_WARPS]; /* of a work-item */
 
 /* Ends the process with a message that tells where. */
 _Noreturn void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -194,6 +194,8 @@ static int read_statements(emulated_program *p)
     free(copy);
     if (is_sm_90a && !strstr(p->ptx, ".target sm_90a,"))
         return complain(p, "instructions of sm_90a in PTX for another target");
+    const char *cap = strstr(p->ptx, ".maxnreg ");
+    p->warp.registers = cap ? (uint32_t)strtoul(cap + strlen(".maxnreg "), NULL, 10) : 0;
     const char *declared = strstr(p->ptx, ".b8 clattn_program_memory[");
     if (is_memory && !declared)
         return complain(p, "memory of the program that is not declared");

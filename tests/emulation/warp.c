@@ -18,6 +18,7 @@ enum { STACK_BYTES = 256 * 1024, NAMED_BARRIERS = 16 };
 lane *lanes;
 lane *current;
 size_t group_number, group_items;
+uint32_t warp_registers[MOST_WARPS];
 
 static const warp_launch *launched;
 static void *scheduler_pointer;
@@ -314,6 +315,17 @@ static size_t in_turn(size_t turn, size_t warps)
     }
 }
 
+/* Who wants more than are left waits for ever. */
+static void check_registers(size_t warps)
+{
+    enum { REGISTERS = 65536 };
+    size_t total = 0;
+    for (size_t w = 0; w < warps; w++)
+        total += (size_t)warp_registers[w] * LANES;
+    if (total > REGISTERS)
+        fail("the warps want %zu registers", total);
+}
+
 void warp_run_group(const warp_launch *launch, size_t group)
 {
     const size_t warps = launch->items / LANES;
@@ -328,6 +340,8 @@ void warp_run_group(const warp_launch *launch, size_t group)
     memset(is_blocked, 0, sizeof is_blocked);
     for (size_t i = 0; i < launch->items; i++)
         prepare(&lanes[i]);
+    for (size_t w = 0; w < warps; w++)
+        warp_registers[w] = launch->program->registers;
     local_begin(launch->program->local, launch->program->local_bytes);
     copies_begin();
     products_begin();
@@ -343,6 +357,7 @@ void warp_run_group(const warp_launch *launch, size_t group)
             fail_at_deadlock();
     }
     current = NULL;
+    check_registers(warps);
     copies_check_end();
     products_check_end();
 }

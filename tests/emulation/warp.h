@@ -13,7 +13,8 @@ typedef struct warp_program {
     size_t num_statements;
     void *local; /* all its kernels' local memory */
     size_t local_bytes;
-    void *memory; /* of its own */
+    void *memory;       /* of its own */
+    uint32_t registers; /* that a work-item may have at the begin; 0: not said */
 } warp_program;
 
 typedef struct warp_launch {
