@@ -337,7 +337,38 @@ inlined ring load_first(uint held[Q_HELD + 1][ROW_TILES][4], const worker *w, co
 
 // ---- Scores ----------------------------------------------------------------------------------------------
 
-#if SCORE_FULL
+#if SCORE_FORMULA
+
+// From products to scores in log2 units.
+inlined void change_scores(float s[ROW_TILES][KEY_GROUPS][4], const worker *w, int first_key,
+                           const attention_buffers *in, const attention_args *a)
+{
+#define FOR_EACH_PRODUCT                                                                                 \
+    _Pragma("unroll") for (int t = 0; t < ROW_TILES; t++)                                                \
+        _Pragma("unroll") for (int n = 0; n < KEY_GROUPS; n++)                                           \
+            _Pragma("unroll") for (int i = 0; i < 4; i++)
+
+    if (a->softcap > 0.0f) {
+        const capping cap =
+            make_capping(fabs(a->scale) * reciprocal_of(a->softcap), a->softcap * LOG2_E); // sign: negate_q
+        FOR_EACH_PRODUCT s[t][n][i] = capped(s[t][n][i], &cap);
+    } else {
+        FOR_EACH_PRODUCT s[t][n][i] *= fabs(a->scale_log2);
+    }
+    if (has(a, FEATURE_ALIBI)) {
+        const float slope = in->alibi_slopes[number_at(&a->alibi_slopes, w->batch, w->head)] * LOG2_E;
+        float distance[ROW_TILES][2]; // of each row's position from the work-item's first key
+#pragma unroll
+        for (int t = 0; t < ROW_TILES; t++)
+#pragma unroll
+            for (int r = 0; r < 2; r++)
+                distance[t][r] = (float)(row_of(w, t, r) + w->seq.offset - first_key - w->lane % 4 * 2);
+        FOR_EACH_PRODUCT s[t][n][i] = fma(fabs(distance[t][i / 2] - (float)(8 * n + i % 2)), -slope, s[t][n][i]);
+    }
+#undef FOR_EACH_PRODUCT
+}
+
+#elif SCORE_FULL
 
 // One row's scores through all that may change them, in the order of score.cl. Keys beyond the last repeat it.
 // class: of the tile, as far as masks go.
@@ -355,8 +386,10 @@ inlined void finish_row(float s[KEY_GROUPS][4], int r, const worker *w, int row,
 #define SCORE s[n][2 * r + e]
 #define KEY min(first_key + 8 * n + w->lane % 4 * 2 + e, last_key)
 
-    if (a->softcap > 0.0f)
-        FOR_EACH_SCORE SCORE = cap_score(SCORE, a->softcap);
+    if (a->softcap > 0.0f) {
+        const capping cap = make_capping(reciprocal_of(a->softcap), a->softcap);
+        FOR_EACH_SCORE SCORE = capped(SCORE, &cap);
+    }
     if (has(a, FEATURE_BIAS)) {
         const __global bias_t *bias = in->bias + head_base(&a->bias, w->batch, w->head) + row * a->bias.token;
         const float head_scale =
@@ -453,8 +486,8 @@ inlined void apply_band(float s[ROW_TILES][KEY_GROUPS][4], const worker *w, int 
             }
 }
 
-// From products to final scores, forbidden ones as -inf: with SCORE_FULL in natural units, otherwise still to be
-// scaled. Returns which of its keys some row of the warp may see, as far as masks tell.
+// From products to final scores, forbidden ones as -inf: with SCORE_FULL in natural units, with SCORE_FORMULA in log2
+// units, otherwise still to be scaled. Returns which of its keys some row of the warp may see, as far as masks tell.
 inlined uint finish_scores(float s[ROW_TILES][KEY_GROUPS][4], const worker *w, int first_key,
                            const attention_buffers *in, const attention_args *a)
 {
@@ -465,7 +498,9 @@ inlined uint finish_scores(float s[ROW_TILES][KEY_GROUPS][4], const worker *w, i
 #if K_TYPE == TYPE_F32
     repair_scores(s, w, first_key, a);
 #endif
-#if SCORE_FULL
+#if SCORE_FORMULA
+    change_scores(s, w, first_key, in, a);
+#elif SCORE_FULL
     int class = class_without_map(a);
     if (a->map_width > 0)
         class = tile_class(w->map_plane, w->first_row_of_warp, w->last_row_of_warp, first_key,

@@ -155,6 +155,20 @@ inlined float exp2_of(float x) // at most 2 ulp off; results below 2^-126 are ze
     return y;
 }
 
+inlined float reciprocal_of(float x) // at most 1 ulp off
+{
+    float y;
+    __asm__("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+inlined float between(float x, float low, float high) // NaN stays
+{
+    float y;
+    __asm__("{\n .reg .f32 t;\n min.NaN.f32 t, %1, %3;\n max.NaN.f32 %0, t, %2;\n}" : "=f"(y) : "f"(x), "f"(low), "f"(high));
+    return y;
+}
+
 // The low halves of two registers in one, and the high ones: that of `first` becomes the low half.
 #define HALVES(name, selector)                                                                           \
     inlined uint name(uint first, uint second)                                                           \

@@ -112,6 +112,8 @@ inlined float from_lane(float x, uint lane) { return as_float(bits_from(as_uint(
 inlined float across(float x, uint mask) { return as_float(bits_across(as_uint(x), mask)); }
 int any_in_warp(int condition);
 float exp2_of(float x);
+inlined float reciprocal_of(float x) { return 1.0f / x; }
+inlined float between(float x, float low, float high) { return x < low ? low : x > high ? high : x; }
 uint pack_2(float low, float high);
 uint pack_3(float low, float high);
 void multiply_1(float *d, const uint *a, uint b0, uint b1);

@@ -42,7 +42,9 @@ TARGETS = {
 DEFAULT_TARGETS = ("gfx90a", "gfx1100", "acm-g10", "sm_80")
 HEAD_DIMS = (64, 128)
 DTYPES = ("f16", "f32")
-SCORES = {"lean": (), "full": ("--softcap", "--bias")}  # what clattn source is asked for
+# What clattn source is asked for. Only some paths tell formula from full, so it is no default.
+SCORES = {"lean": (), "full": ("--softcap", "--bias"), "formula": ("--softcap", "--alibi")}
+DEFAULT_SCORES = ("lean", "full")
 
 # Kinds of programs beside prefill on whole tensors: what clattn source is asked for. Attention over caches for head
 # dim 128 and f16 queries alone: types of caches differ in how they are loaded, wherever they are.
@@ -439,7 +441,7 @@ def main():
                         help="builds for this size alone, of those that the target has (default: all)")
     parser.add_argument("--dtype", action="append", help="may be repeated (default: f16, f32)")
     parser.add_argument("--score", action="append", choices=sorted(SCORES), help="may be repeated: lean, scale and "
-                        "mask alone; full, with softcap and bias (default: both)")
+                        "mask alone; full, with softcap and bias; formula, with softcap and ALiBi (default: lean, full)")
     parser.add_argument("--serving", action="append", choices=[*SERVING, "none"], metavar="KIND",
                         help="may be repeated: %s, or none of them (default: all)" % ", ".join(SERVING))
     parser.add_argument("--target", action="append", choices=sorted(TARGETS),
@@ -473,7 +475,7 @@ def main():
     else:
         cases = cases_of_library(arguments.clattn, arguments.layer, targets, arguments.local_memory,
                                  arguments.path or ["portable"], arguments.head_dim or HEAD_DIMS, arguments.dtype or DTYPES,
-                                 arguments.score or list(SCORES),
+                                 arguments.score or DEFAULT_SCORES,
                                  [kind for kind in arguments.serving or SERVING if kind in SERVING])
     refused = print_table(tools, cases, arguments.jobs)
     return 1 if refused or lacking else 0
