@@ -67,6 +67,15 @@ inlined int forgotten(int x)
     return y;
 }
 
+// p + bytes. Volatile, so that a pointer that walks through a loop stays one: compilers would make a base and offsets of
+// it, and keep those in registers.
+inlined const __global void *walked(const __global void *p, long bytes)
+{
+    const __global void *q;
+    __asm__ __volatile__("add.s64 %0, %1, %2;" : "=l"(q) : "l"(p), "l"(bytes));
+    return q;
+}
+
 // fence.acq_rel: what work-items wrote before, others see that read behind theirs.
 inlined void fence_device(void) { __asm__ __volatile__("fence.acq_rel.gpu;" : : : "memory"); }
 
