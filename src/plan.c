@@ -418,6 +418,12 @@ static void describe_operation(clattn_plan *plan)
     }
 }
 
+static int is_by_formula(const clattn_plan *plan)
+{
+    const clattn__program *program = plan->program[CLATTN__PREFILL];
+    return program != NULL && clattn__by_formula(program->recipe, &plan->shape);
+}
+
 /* "portable: tiles 64x32, ...; decode tiles 8x64, ...; q f16, ..." */
 static void describe(clattn_plan *plan, const char *passed_over)
 {
@@ -427,6 +433,7 @@ static void describe(clattn_plan *plan, const char *passed_over)
     const char *scores = plan->has_score_mod && plan->has_mask_mod ? "full with score_mod and mask_mod"
                          : plan->has_score_mod                     ? "full with score_mod"
                          : plan->has_mask_mod                      ? "full with mask_mod"
+                         : is_by_formula(plan)                     ? "by formula"
                          : plan->shape.score_full                  ? "full"
                                                                    : "lean";
     static const char *const names[CLATTN__PROGRAMS] = {"", "decode ", "decode of few rows "};
