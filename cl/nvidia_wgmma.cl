@@ -675,21 +675,20 @@ typedef struct row_state {
     float sum;
 } row_state;
 
-// Products become scores when they are multiplied by a number, which weigh does beside the change to log2
-// units: by the scale, or what softcap and ALiBi leave to be multiplied by.
+// Products become scores in log2 units when they are multiplied by a number, which weigh does on the way; where
+// softcap or ALiBi (SCORE_FORMULA) take part, that has been done.
 inlined float score_factor(const attention_args *a)
 {
-    const int caps = SCORE_FULL && a->softcap > 0.0f, slopes = SCORE_FULL && has(a, FEATURE_ALIBI);
-    return slopes ? LOG2_E : caps ? a->softcap * LOG2_E : a->scale_log2;
+    return SCORE_FORMULA && (a->softcap > 0.0f || has(a, FEATURE_ALIBI)) ? 1.0f : a->scale_log2;
 }
 
-#if SCORE_FULL
+#if SCORE_FORMULA
 
 #define CAP(i)                                   \
-    s[4 * i] = tanh_of(s[4 * i] * from);         \
-    s[4 * i + 1] = tanh_of(s[4 * i + 1] * from); \
-    s[4 * i + 2] = tanh_of(s[4 * i + 2] * from); \
-    s[4 * i + 3] = tanh_of(s[4 * i + 3] * from);
+    s[4 * i] = capped(s[4 * i], &cap);           \
+    s[4 * i + 1] = capped(s[4 * i + 1], &cap);   \
+    s[4 * i + 2] = capped(s[4 * i + 2], &cap);   \
+    s[4 * i + 3] = capped(s[4 * i + 3], &cap);
 
 #define SLOPE(i)                                                                   \
     s[4 * i] = fused(s[4 * i], factor, slope * fabs(upper - (8 * i)));             \
@@ -703,14 +702,14 @@ inlined void transform(float s[4 * S_PIECES], const __local query_tile *tile, in
 {
     const int caps = a->softcap > 0.0f;
     if (caps) {
-        const float from = a->scale / a->softcap;
+        const capping cap = make_capping(a->scale / a->softcap, a->softcap * LOG2_E);
         EACH(S_PIECES, CAP)
     }
     if (has(a, FEATURE_ALIBI)) {
         const int position = tile->first_row + row_of_item() + tile->offset;
         const int first = block * BLOCK_K + column_of_item();
-        const float upper = (float)(position - first), lower = upper + 8.0f, slope = -tile->slope;
-        const float factor = caps ? a->softcap : a->scale;
+        const float upper = (float)(position - first), lower = upper + 8.0f, slope = -LOG2_E * tile->slope;
+        const float factor = caps ? 1.0f : a->scale_log2;
         EACH(S_PIECES, SLOPE)
     }
 }
@@ -894,7 +893,7 @@ inlined void write_rows(float o[4 * O_PIECES], const row_state rows[2], const __
         sum += across(sum, 1);
         sum += across(sum, 2);
         const int is_empty = sum == 0.0f; // no key was allowed
-        const float inverse = is_empty ? 0.0f : inverse_fast(sum);
+        const float inverse = is_empty ? 0.0f : reciprocal_of(sum);
         const int row = row_of_item() + 8 * r;
         const int exists = tile->first_row + row < tile->q_len;
         if (exists && column == 0 && has(a, FEATURE_LSE)) {
