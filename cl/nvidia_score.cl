@@ -50,3 +50,14 @@ inlined float capped(float x, const capping *c)
     }
     return y * above * reciprocal_of(below);
 }
+
+// tanh(x) where |x| is at most TANH_NEAR, which scores far below their cap are: half the work. Off by 5.7e-7 of it.
+#define TANH_NEAR 0.75f
+inlined float tanh_near(float x)
+{
+    const float z = x * x;
+    float y = fma(0.0129296323f, z, -0.0500563011f);
+    y = fma(y, z, 0.132589832f);
+    y = fma(y, z, -0.333282501f);
+    return x * fma(y, z, 0.999999464f);
+}
