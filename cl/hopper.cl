@@ -193,21 +193,6 @@ inlined float log2_fast(float x)
     return y;
 }
 
-inlined float inverse_fast(float x)
-{
-    float y;
-    __asm__("rcp.approx.ftz.f32 %0,%1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
-// Off by 2^-11 of it at most: as much as scores lose when they are rounded to float16.
-inlined float tanh_of(float x)
-{
-    float y;
-    __asm__("tanh.approx.f32 %0,%1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
 // The larger one, or the one that is no NaN.
 inlined float larger(float a, float b)
 {

@@ -675,21 +675,44 @@ typedef struct row_state {
     float sum;
 } row_state;
 
-// Products become scores when they are multiplied by a number, which weigh does beside the change to log2
-// units: by the scale, or what softcap and ALiBi leave to be multiplied by.
+// Products become scores in log2 units when they are multiplied by a number, which weigh does on the way: by the
+// scale, or what softcap and ALiBi (SCORE_FORMULA) leave to be multiplied by.
 inlined float score_factor(const attention_args *a)
 {
-    const int caps = SCORE_FULL && a->softcap > 0.0f, slopes = SCORE_FULL && has(a, FEATURE_ALIBI);
-    return slopes ? LOG2_E : caps ? a->softcap * LOG2_E : a->scale_log2;
+    const int caps = SCORE_FORMULA && a->softcap > 0.0f, slopes = SCORE_FORMULA && has(a, FEATURE_ALIBI);
+    return slopes ? 1.0f : caps ? a->softcap * LOG2_E : a->scale_log2;
 }
 
-#if SCORE_FULL
+#if SCORE_FORMULA
 
-#define CAP(i)                                   \
-    s[4 * i] = tanh_of(s[4 * i] * from);         \
-    s[4 * i + 1] = tanh_of(s[4 * i + 1] * from); \
-    s[4 * i + 2] = tanh_of(s[4 * i + 2] * from); \
-    s[4 * i + 3] = tanh_of(s[4 * i + 3] * from);
+// The same with each of a piece's four.
+#define FOUR(i, change)                    \
+    s[4 * i] = change(s[4 * i]);           \
+    s[4 * i + 1] = change(s[4 * i + 1]);   \
+    s[4 * i + 2] = change(s[4 * i + 2]);   \
+    s[4 * i + 3] = change(s[4 * i + 3]);
+
+#define TO_CAP(x) ((x) * from)
+#define CAP(x) capped(x, &cap)
+#define EACH_TO_CAP(i)                                                                                   \
+    FOUR(i, TO_CAP)                                                                                      \
+    most = larger(larger(larger(most, fabs(s[4 * i])), fabs(s[4 * i + 1])),                              \
+                  larger(fabs(s[4 * i + 2]), fabs(s[4 * i + 3])));
+#define EACH_NEAR(i) FOUR(i, tanh_near)
+#define EACH_CAP(i) FOUR(i, CAP)
+
+// S in units of the cap. Mostly all are far below it.
+inlined void cap_scores(float s[4 * S_PIECES], float from)
+{
+    float most = 0.0f;
+    EACH(S_PIECES, EACH_TO_CAP)
+    if (__builtin_expect(any_in_warp(most > TANH_NEAR), 0)) {
+        const capping cap = make_capping(1.0f, 1.0f);
+        EACH(S_PIECES, EACH_CAP)
+    } else {
+        EACH(S_PIECES, EACH_NEAR)
+    }
+}
 
 #define SLOPE(i)                                                                   \
     s[4 * i] = fused(s[4 * i], factor, slope * fabs(upper - (8 * i)));             \
@@ -702,15 +725,13 @@ inlined void transform(float s[4 * S_PIECES], const __local query_tile *tile, in
                        const attention_args *a)
 {
     const int caps = a->softcap > 0.0f;
-    if (caps) {
-        const float from = a->scale / a->softcap;
-        EACH(S_PIECES, CAP)
-    }
+    if (caps)
+        cap_scores(s, a->scale * reciprocal_of(a->softcap));
     if (has(a, FEATURE_ALIBI)) {
         const int position = tile->first_row + row_of_item() + tile->offset;
         const int first = block * BLOCK_K + column_of_item();
-        const float upper = (float)(position - first), lower = upper + 8.0f, slope = -tile->slope;
-        const float factor = caps ? a->softcap : a->scale;
+        const float upper = (float)(position - first), lower = upper + 8.0f, slope = -LOG2_E * tile->slope;
+        const float factor = caps ? a->softcap * LOG2_E : a->scale_log2;
         EACH(S_PIECES, SLOPE)
     }
 }
@@ -894,7 +915,7 @@ inlined void write_rows(float o[4 * O_PIECES], const row_state rows[2], const __
         sum += across(sum, 1);
         sum += across(sum, 2);
         const int is_empty = sum == 0.0f; // no key was allowed
-        const float inverse = is_empty ? 0.0f : inverse_fast(sum);
+        const float inverse = is_empty ? 0.0f : reciprocal_of(sum);
         const int row = row_of_item() + 8 * r;
         const int exists = tile->first_row + row < tile->q_len;
         if (exists && column == 0 && has(a, FEATURE_LSE)) {

@@ -21,6 +21,7 @@ PIECE(nvidia_wgmma)
 PIECE(portable)
 PIECE(decode)
 PIECE(nvidia_ptx)
+PIECE(nvidia_score)
 PIECE(nvidia_lazy)
 PIECE(nvidia_decode)
 PIECE(nvidia_tile)
@@ -111,29 +112,30 @@ static int takes_wgmma(const clattn_plan_desc *desc, const char **why)
 }
 
 /* What all forward programs have. */
-#define FORWARD_PROGRAM(tile, is_decode, any, aligned, combine, row_bytes, is_resident, hidden, ...)    \
+#define FORWARD_PROGRAM(tile, is_decode, any, aligned, combine, row_bytes, tells_formula, is_resident,  \
+                        hidden, ...)                                                                    \
     {                                                                                                   \
         tile, is_decode, {any, aligned, "classify_tiles", combine, "check_sequences"}, CLATTN__BUFFERS, \
-            sizeof(attention_args), row_bytes, is_resident, hidden,                                     \
+            sizeof(attention_args), row_bytes, tells_formula, is_resident, hidden,                      \
         {                                                                                               \
             FORWARD_PIECES, __VA_ARGS__                                                                 \
         }                                                                                               \
     }
-#define FORWARD_ROWS(tile, is_decode, any, aligned, combine, row_bytes, ...) \
-    FORWARD_PROGRAM(tile, is_decode, any, aligned, combine, row_bytes, 0, 0, __VA_ARGS__)
+#define FORWARD_ROWS(tile, is_decode, any, aligned, combine, row_bytes, tells_formula, ...) \
+    FORWARD_PROGRAM(tile, is_decode, any, aligned, combine, row_bytes, tells_formula, 0, 0, __VA_ARGS__)
 #define FORWARD(tile, is_decode, any, aligned, combine, ...) \
-    FORWARD_ROWS(tile, is_decode, any, aligned, combine, 0, __VA_ARGS__)
+    FORWARD_ROWS(tile, is_decode, any, aligned, combine, 0, 0, __VA_ARGS__)
 
 /* Statements in cl/nvidia_wgmma.cl that the source compiler does not see. */
 #define WGMMA_STATEMENTS 14
-#define NO_PROGRAM                      \
-    {                                   \
-        NULL, 0, {NULL}, 0, 0, 0, 0, 0, \
-        {                               \
-            {                           \
-                NULL, NULL, NULL        \
-            }                           \
-        }                               \
+#define NO_PROGRAM                         \
+    {                                      \
+        NULL, 0, {NULL}, 0, 0, 0, 0, 0, 0, \
+        {                                  \
+            {                              \
+                NULL, NULL, NULL           \
+            }                              \
+        }                                  \
     }
 
 /* Of any GPU; other paths take them beside their own prefill kernels. */
@@ -145,9 +147,9 @@ static int takes_wgmma(const clattn_plan_desc *desc, const char **why)
             PIECE(decode), PIECE(parts), PIECE(combine))
 
 /* Of NVIDIA's GPUs from compute capability 8.0 on. */
-#define NVIDIA_DECODE_FEW                                                                                    \
-    FORWARD_ROWS(clattn__tile_nvidia_decode, 1, "decode_any", "decode_aligned", NULL, 16, PIECE(nvidia_ptx), \
-                 PIECE(nvidia_lazy), PIECE(nvidia_decode))
+#define NVIDIA_DECODE_FEW                                                                    \
+    FORWARD_ROWS(clattn__tile_nvidia_decode, 1, "decode_any", "decode_aligned", NULL, 16, 0, \
+                 PIECE(nvidia_ptx), PIECE(nvidia_score), PIECE(nvidia_lazy), PIECE(nvidia_decode))
 
 static const clattn__path table[] = {
     {CLATTN_PATH_CPU,
@@ -164,8 +166,9 @@ static const clattn__path table[] = {
      "nvidia_wgmma",
      is_sm_90,
      takes_wgmma,
-     {FORWARD_PROGRAM(clattn__tile_nvidia_wgmma, 0, "forward", NULL, NULL, 0, 1, WGMMA_STATEMENTS,
-                      PIECE(nvidia_ptx), PIECE(hopper), PIECE(shares), PIECE(nvidia_wgmma)),
+     {FORWARD_PROGRAM(clattn__tile_nvidia_wgmma, 0, "forward", NULL, NULL, 0, 1, 1, WGMMA_STATEMENTS,
+                      PIECE(nvidia_ptx), PIECE(nvidia_score), PIECE(hopper), PIECE(shares),
+                      PIECE(nvidia_wgmma)),
       PORTABLE_DECODE, NVIDIA_DECODE_FEW},
      PORTABLE_DECODE_FEW,
      1},
@@ -173,9 +176,9 @@ static const clattn__path table[] = {
      "nvidia_mma",
      is_sm_80,
      takes_mma,
-     {FORWARD_ROWS(clattn__tile_nvidia_mma, 0, "forward_any", "forward_aligned", NULL, 16, PIECE(nvidia_ptx),
-                   PIECE(nvidia_lazy), PIECE(nvidia_tile), PIECE(nvidia_half), PIECE(nvidia_tf32),
-                   PIECE(nvidia_mma)),
+     {FORWARD_ROWS(clattn__tile_nvidia_mma, 0, "forward_any", "forward_aligned", NULL, 16, 1,
+                   PIECE(nvidia_ptx), PIECE(nvidia_score), PIECE(nvidia_lazy), PIECE(nvidia_tile),
+                   PIECE(nvidia_half), PIECE(nvidia_tf32), PIECE(nvidia_mma)),
       PORTABLE_DECODE, NVIDIA_DECODE_FEW},
      PORTABLE_DECODE_FEW,
      0},
@@ -198,18 +201,28 @@ const clattn__path *clattn__path_at(int index)
 #define ADDRESS_PIECES PIECE(convert), PIECE(cache_types), PIECE(bounds), PIECE(address)
 #define ROW_PIECES ADDRESS_PIECES, PIECE(encode), PIECE(rows)
 
-#define OPERATION(name, kernels, num_buffers, args, ...)                                         \
-    {                                                                                            \
-        CLATTN_PATH_PORTABLE, name, is_any, NULL,                                                \
-            {{clattn__tile_flat, 0, kernels, num_buffers, sizeof(args), 0, 0, 0, {__VA_ARGS__}}, \
-             NO_PROGRAM,                                                                         \
-             NO_PROGRAM},                                                                        \
-            NO_PROGRAM, 0                                                                        \
+#define OPERATION(name, kernels, num_buffers, args, ...)                                            \
+    {                                                                                               \
+        CLATTN_PATH_PORTABLE, name, is_any, NULL,                                                   \
+            {{clattn__tile_flat, 0, kernels, num_buffers, sizeof(args), 0, 0, 0, 0, {__VA_ARGS__}}, \
+             NO_PROGRAM,                                                                            \
+             NO_PROGRAM},                                                                           \
+            NO_PROGRAM, 0                                                                           \
     }
 #define KERNELS(...) \
     {                \
         __VA_ARGS__  \
     }
+
+int clattn__by_formula(const clattn__recipe *recipe, const clattn__kernel_shape *shape)
+{
+    return recipe->tells_formula && shape->score_formula;
+}
+
+int clattn__score_full(const clattn__recipe *recipe, const clattn__kernel_shape *shape)
+{
+    return shape->score_full && !clattn__by_formula(recipe, shape);
+}
 
 static const clattn__path operations[] = {
     [CLATTN_OPERATION_KV_APPEND] =

@@ -16,8 +16,8 @@
 
 /* ---- Text ---- */
 
-static clattn_status make_options(char **out, clattn_context *context, const clattn__tile *tile,
-                                  const clattn__kernel_shape *shape)
+static clattn_status make_options(char **out, clattn_context *context, const clattn__recipe *recipe,
+                                  const clattn__tile *tile, const clattn__kernel_shape *shape)
 {
     const size_t capacity = 320 + sizeof tile->options;
     char *text = clattn__allocate(&context->allocator, capacity);
@@ -25,10 +25,11 @@ static clattn_status make_options(char **out, clattn_context *context, const cla
     snprintf(text, capacity,
              CLATTN__LANGUAGE_OPTION " -DQ_TYPE=%d -DK_TYPE=%d -DV_TYPE=%d -DO_TYPE=%d -DBIAS_TYPE=%d "
                                      "-DHEAD_DIM_QK=%d -DHEAD_DIM_V=%d -DSCORE_FULL=%d -DPAGE_SIZE=%d "
-                                     "-DV_IN_K=%d -DHAS_STATUS=%d %s",
+                                     "-DV_IN_K=%d -DHAS_STATUS=%d%s %s",
              (int)shape->dtype_q, (int)shape->dtype_k, (int)shape->dtype_v, (int)shape->dtype_o,
              (int)shape->dtype_bias, (int)shape->dim_qk_class, (int)shape->dim_v_class,
-             (int)shape->score_full, (int)shape->page_size, (int)shape->v_in_k, (int)shape->has_status,
+             clattn__score_full(recipe, shape), (int)shape->page_size, (int)shape->v_in_k,
+             (int)shape->has_status, clattn__by_formula(recipe, shape) ? " -DSCORE_FORMULA=1" : "",
              tile->options);
     *out = text;
     return CLATTN_SUCCESS;
@@ -79,7 +80,7 @@ static void make_key(char *out, size_t capacity, const clattn__device *device, c
 
 static const char *kernel_name(const clattn__program *program, int kernel)
 {
-    if ((kernel == CLATTN__KERNEL_TILES && !program->shape.score_full) ||
+    if ((kernel == CLATTN__KERNEL_TILES && !clattn__score_full(program->recipe, &program->shape)) ||
         (kernel == CLATTN__KERNEL_CHECK && !program->shape.has_status))
         return NULL;
     return program->recipe->kernel[kernel];
@@ -366,7 +367,7 @@ static clattn_status program_new(clattn__program **out, clattn_context *context,
     program->tile = *tile;
     program->shape = *shape;
     program->shape.score_mod = program->shape.mask_mod = NULL;
-    clattn_status status = make_options(&program->options, context, tile, shape);
+    clattn_status status = make_options(&program->options, context, recipe, tile, shape);
     if (status == CLATTN_SUCCESS)
         status = make_source(&program->source, context, recipe, shape);
     if (status != CLATTN_SUCCESS) {

@@ -203,6 +203,8 @@ static const check_variant full_variants[] = {
     {"softcap, causal, window", "--softcap=0.5 --causal --window=31,-1 --scale=1", 0, 0, 0},
     {"softcap, causal top-left", "--causal=top-left --softcap=1 --lse", 0, 0, 0},
     {"softcap, keys x10", "--softcap=30 --lse", KEYS_TIMES_10, 0, 0},
+    {"softcap far above, keys x10", "--softcap=10000 --lse", KEYS_TIMES_10, 0, 0},
+    {"softcap, keys x200, causal", "--causal --softcap=50 --scale=-0.2 --lse", KEYS_TIMES_200, 0, 0},
     {"alibi, keys x200, causal", "--causal --lse", ALIBI | KEYS_TIMES_200, 0, 0},
     {"bias, keys x10", "--lse", BIAS | KEYS_TIMES_10, 15, 0},
     {"bias", "--lse", BIAS, 15, 0},

@@ -153,6 +153,12 @@ static uint32_t permute(uint32_t low, uint32_t high, uint32_t selector)
     return result;
 }
 
+/* Whether min or max is of the kind that gives NaN for one, and has one. */
+static int keeps_nan(const frame *f)
+{
+    return strstr(f->at->name, ".NaN.") && (isnan(float_at(f, 1)) || isnan(float_at(f, 2)));
+}
+
 static uint64_t compute(const frame *f)
 {
     const ptx_instruction *i = f->at;
@@ -179,9 +185,13 @@ static uint64_t compute(const frame *f)
     case PTX_FMA:
         return bits_of(fmaf(float_at(f, 1), float_at(f, 2), float_at(f, 3)));
     case PTX_MAX: /* fmaxf takes the one that is no NaN, as max.f32 does */
+        if (keeps_nan(f))
+            return bits_of(NAN);
         return is_float ? bits_of(fmaxf(float_at(f, 1), float_at(f, 2)))
                         : (uint64_t)(number_at(f, 1) > number_at(f, 2) ? number_at(f, 1) : number_at(f, 2));
     case PTX_MIN:
+        if (keeps_nan(f))
+            return bits_of(NAN);
         return is_float ? bits_of(fminf(float_at(f, 1), float_at(f, 2)))
                         : (uint64_t)(number_at(f, 1) < number_at(f, 2) ? number_at(f, 1) : number_at(f, 2));
     case PTX_EXP2:

@@ -42,9 +42,10 @@ TARGETS = {
 DEFAULT_TARGETS = ("gfx90a", "gfx1100", "acm-g10", "sm_80")
 HEAD_DIMS = (64, 128)
 DTYPES = ("f16", "f32")
-SCORES = {"lean": (), "full": ("--softcap", "--bias")}  # what clattn source is asked for
+# What clattn source is asked for. Only some paths tell formula from full, so it is no default.
+SCORES = {"lean": (), "full": ("--softcap", "--bias"), "formula": ("--softcap", "--alibi")}
+DEFAULT_SCORES = ("lean", "full")
 WGMMA = "nvidia_wgmma"  # takes no bias, and hides instructions from the source compiler
-WGMMA_SCORES = {"lean": (), "full": ("--softcap",)}
 
 # Kinds of programs beside prefill on whole tensors: what clattn source is asked for. Attention over caches for head
 # dim 128 and f16 queries alone: types of caches differ in how they are loaded, wherever they are.
@@ -72,8 +73,8 @@ SERVING = {
 LARGE_REGISTER_FILE = "-cl-intel-256-GRF-per-thread"
 
 
-# nvidia_mma's kernel for rows that are not aligned reads them element by element, and that is what it is bound by; its
-# registers are those of the other one and a few more. (bytes of stores and loads)
+# nvidia_mma's kernels for rows that are not aligned (forward_any, decode_any) read them element by element, and that is
+# what they are bound by; their registers are those of the other ones and a few more. (bytes of stores and loads)
 MOST_SPILLED_UNALIGNED = 64
 
 
@@ -373,7 +374,7 @@ def cases_of_library(clattn, layer, targets, local_memory, paths, head_dims, dty
         return programs[key]
 
     cases = [Case(target, local_bytes, program(target, path, head_dim, dtype, score,
-                                               (WGMMA_SCORES if path == WGMMA else SCORES)[score], local_bytes))
+                                               SCORES[score], local_bytes))
              for target in targets for path in paths for score in scores for head_dim in head_dims
              for dtype in dtypes for local_bytes in local_sizes(target, path)
              if local_memory in (0, local_bytes)]
@@ -407,7 +408,7 @@ def rows_of(tools, case):
         return [((*label, "", "", "", "", "", "FAIL: %s" % error), False)]
     rows = []
     for use in uses:
-        is_unaligned = case.program.label[0] == "nvidia_mma" and use.name == "forward_any"
+        is_unaligned = case.program.label[0] == "nvidia_mma" and use.name in ("forward_any", "decode_any")
         granted = MOST_SPILLED_UNALIGNED if is_unaligned else 0
         faults = [text for bad, text in ((use.spilled > granted, "spills"),
                                          (use.scratch and not use.spilled, "private memory in scratch"),
@@ -468,7 +469,7 @@ def main():
                         help="builds for this size alone, of those that the target has (default: all)")
     parser.add_argument("--dtype", action="append", help="may be repeated (default: f16, f32)")
     parser.add_argument("--score", action="append", choices=sorted(SCORES), help="may be repeated: lean, scale and "
-                        "mask alone; full, with softcap and bias (default: both)")
+                        "mask alone; full, with softcap and bias; formula, with softcap and ALiBi (default: lean, full)")
     parser.add_argument("--serving", action="append", choices=[*SERVING, "none"], metavar="KIND",
                         help="may be repeated: %s, or none of them (default: all)" % ", ".join(SERVING))
     parser.add_argument("--target", action="append", choices=sorted(TARGETS),
@@ -502,7 +503,7 @@ def main():
     else:
         cases = cases_of_library(arguments.clattn, arguments.layer, targets, arguments.local_memory,
                                  arguments.path or ["portable"], arguments.head_dim or HEAD_DIMS, arguments.dtype or DTYPES,
-                                 arguments.score or list(SCORES),
+                                 arguments.score or DEFAULT_SCORES,
                                  [kind for kind in arguments.serving or SERVING if kind in SERVING])
     refused = print_table(tools, cases, arguments.jobs)
     return 1 if refused or lacking else 0

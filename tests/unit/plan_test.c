@@ -220,6 +220,45 @@ static void test_compute_capability(void **state)
     }
 }
 
+/* Where softcap and ALiBi alone change scores, nvidia_mma's prefill program is compiled for them; its decode
+ * program, and all of other paths, then have full scores. */
+static void test_scores_by_formula(void **state)
+{
+    enum { SOFTCAP = CLATTN_FEATURE_SOFTCAP, ALIBI = CLATTN_FEATURE_ALIBI, DECODE = CLATTN_PHASE_DECODE };
+    static const struct {
+        int32_t path, phase;
+        uint32_t features;
+        const char *mask_mod, *scores;
+    } cases[] = {
+        {CLATTN_PATH_NVIDIA_MMA, 0, 0, NULL, "lean"},
+        {CLATTN_PATH_NVIDIA_MMA, 0, CLATTN_FEATURE_SINKS, NULL, "lean"},
+        {CLATTN_PATH_NVIDIA_MMA, 0, SOFTCAP, NULL, "formula"},
+        {CLATTN_PATH_NVIDIA_MMA, 0, ALIBI, NULL, "formula"},
+        {CLATTN_PATH_NVIDIA_MMA, 0, SOFTCAP | ALIBI | CLATTN_FEATURE_LSE, NULL, "formula"},
+        {CLATTN_PATH_NVIDIA_MMA, 0, SOFTCAP | CLATTN_FEATURE_BIAS, NULL, "full"},
+        {CLATTN_PATH_NVIDIA_MMA, 0, ALIBI | CLATTN_FEATURE_MASK, NULL, "full"},
+        {CLATTN_PATH_NVIDIA_MMA, 0, SOFTCAP, "return 1;", "full"},
+        {CLATTN_PATH_NVIDIA_MMA, DECODE, SOFTCAP, NULL, "full"},
+        {CLATTN_PATH_PORTABLE, 0, SOFTCAP, NULL, "full"},
+    };
+    (void)state;
+    const clattn_context_options options = options_with(&log_);
+    clattn_context *nvidia = nvidia_context_with("80", &options);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        clattn_plan_desc desc = small_desc(cases[i].features);
+        char candidate[512], expected[16];
+        desc.dtype_q = CLATTN_DTYPE_F16;
+        desc.path = cases[i].path;
+        desc.phase = cases[i].phase;
+        desc.mask_mod = cases[i].mask_mod;
+        snprintf(expected, sizeof expected, " %s ", cases[i].scores);
+        if (clattn_tuning_candidate(nvidia, &desc, 0, candidate, sizeof candidate) != CLATTN_SUCCESS ||
+            strstr(candidate, expected) == NULL)
+            fail_msg("case %u: \"%s\" has other scores than%s", (unsigned)i, candidate, expected);
+    }
+    clattn_context_release(nvidia);
+}
+
 /* What nvidia_mma takes, and why it leaves the rest; limited to local memory that every driver grants, 16-bit
  * types have a tile for every head dim. */
 static void test_what_nvidia_mma_takes(void **state)
@@ -558,6 +597,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup(test_compute_capability, clear_log),
         cmocka_unit_test_setup(test_what_nvidia_mma_takes, clear_log),
         cmocka_unit_test_setup(test_what_nvidia_wgmma_takes, clear_log),
+        cmocka_unit_test_setup(test_scores_by_formula, clear_log),
         cmocka_unit_test_setup(test_the_smallest_device_takes_everything, clear_log),
         cmocka_unit_test_setup(test_a_device_that_is_too_small, clear_log),
         cmocka_unit_test_setup(test_why_is_cut, clear_log),
