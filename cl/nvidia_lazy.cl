@@ -15,10 +15,10 @@ inlined float exponent_of(float m)
     return fabs(exponent) <= LARGEST_EXPONENT ? exponent : NAN;
 }
 
-// What a finished score is multiplied by to be an exponent of two, and to be natural: full ones are that, plain ones
-// have not been scaled yet.
-#define SCORE_TO_EXPONENT(a) (SCORE_FULL ? LOG2_E : fabs((a)->scale_log2))
-#define SCORE_TO_NATURAL_UNIT(a) (SCORE_FULL ? 1.0f : fabs((a)->scale))
+// What a finished score is multiplied by to be an exponent of two, and to be natural: full ones are natural, those by
+// formula are exponents, plain ones have not been scaled yet.
+#define SCORE_TO_EXPONENT(a) (SCORE_FULL ? LOG2_E : SCORE_FORMULA ? 1.0f : fabs((a)->scale_log2))
+#define SCORE_TO_NATURAL_UNIT(a) (SCORE_FULL ? 1.0f : SCORE_FORMULA ? LN_2 : fabs((a)->scale))
 
 // A score as settle_score (score.cl) does it, natural.
 inlined float settled(float s, const attention_args *a)

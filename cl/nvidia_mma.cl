@@ -100,6 +100,43 @@ inlined void make_copies(uint to, const copies *plan, const int count, const int
     }
 }
 
+// Where tiles follow on each other and their rows lie evenly, a work-item's copies do too: nothing is worked out anew in
+// a turn, where the matrix units would wait for it.
+#define TILES_FOLLOW (PAGE_SIZE == 0 && !SCORE_FULL)
+
+typedef struct cursor {
+    const __global k_t *at; // its first chunk of its next row
+    int end;                // of tiles' first keys: from there on the row is not there; nowhere is it if the chunk is not
+} cursor;
+
+inlined cursor make_cursor(const source *from, key_range keys, const int dim, int id)
+{
+    const int column = id % LANES_OF_ROW(dim) * CHUNK, row = id / LANES_OF_ROW(dim);
+    cursor c;
+    c.at = from->head + (keys.begin + row) * from->rows.token + column;
+    c.end = CHUNKS_OF_ITEM(dim) > 1 || column < from->columns ? keys.end - row : 0;
+    return c;
+}
+
+// A work-item's chunks of a tile, the cursor's next, of aligned rows. to: where the first of them goes.
+inlined void copy_tile(uint to, cursor *c, int tile, const source *from, const int dim, const int pitch)
+{
+    const int step = STEP_OF_ROWS(dim), rows = ROWS_OF_ITEM(BLOCK_K, dim), chunks = CHUNKS_OF_ITEM(dim);
+    const int is_uneven = chunks > 1 || BLOCK_K % step != 0, id = is_uneven ? local_id_again() : 0;
+#pragma unroll
+    for (int i = 0; i < rows; i++) {
+#pragma unroll
+        for (int n = 0; n < chunks; n++) {
+            const int column = n * CHUNK * LANES_OF_ROW(dim);
+            const int is_there = tile + i * step < c->end && (chunks == 1 || id % LANES_OF_ROW(dim) * CHUNK + column < from->columns);
+            if (BLOCK_K % step == 0 || id / LANES_OF_ROW(dim) + i * step < BLOCK_K)
+                copy_16(to + i * step * pitch + n * LANES_OF_ROW(dim) * 16, c->at + column, !is_there);
+        }
+        const int down = i + 1 < rows ? step : BLOCK_K - (rows - 1) * step;
+        c->at = (const __global k_t *)walked(c->at, down * from->rows.token * (long)sizeof(k_t));
+    }
+}
+
 // ---- A work-item's place ---------------------------------------------------------------------------------
 
 typedef struct worker {
@@ -120,6 +157,7 @@ typedef struct worker {
     uint memory;         // address of the ring
     __local float *m;    // the work-item's copies of its rows' references, natural (see weigh)
     uint q_address;      // of the work-item's part of its warp's rows
+    uint k_copy, v_copy; // of its first chunk of a slot
     uint k_lane, v_lane; // of a slot
 } worker;
 
@@ -165,6 +203,8 @@ inlined worker make_worker(const attention_buffers *in, const attention_args *a,
     w.memory = memory;
     w.m = m + w.id;
     w.q_address = memory + (Q_APART ? RING_BYTES : 0) + warp * WARP_ROWS * K_PITCH + q_lane(w.lane);
+    w.k_copy = memory + w.id / LANES_OF_ROW(HEAD_DIM_QK) * K_PITCH + w.id % LANES_OF_ROW(HEAD_DIM_QK) * 16;
+    w.v_copy = memory + K_BYTES + w.id / LANES_OF_ROW(HEAD_DIM_V) * V_PITCH + w.id % LANES_OF_ROW(HEAD_DIM_V) * 16;
     w.k_lane = k_lane(w.lane);
     w.v_lane = K_BYTES + v_lane(w.lane);
     return w;
@@ -198,6 +238,8 @@ typedef struct ring {
     uint read; // the slot to be read next
     int next_k; // the tiles to be copied next
     int next_v;
+    cursor k; // or where they are, if TILES_FOLLOW and rows are aligned
+    cursor v;
 } ring;
 
 inlined uint next_slot(uint slot) { return slot == (STAGES - 1) * SLOT_BYTES ? 0 : slot + SLOT_BYTES; }
@@ -227,6 +269,15 @@ inlined void fill_slot(uint slot, const filling *plan, int id, const worker *w, 
     close_copies();
 }
 
+// The same where tiles follow.
+inlined void walk_to_slot(uint slot, ring *ring, int tile, const worker *w, const int with_v)
+{
+    copy_tile(w->k_copy + slot, &ring->k, tile, &w->k, HEAD_DIM_QK, K_PITCH);
+    if (with_v)
+        copy_tile(w->v_copy + slot, &ring->v, tile - BLOCK_K, &w->v, HEAD_DIM_V, V_PITCH);
+    close_copies();
+}
+
 // The first STAGES - 1 slots; the first has no V.
 inlined ring fill_first(const worker *w, const attention_args *a, const int aligned)
 {
@@ -234,11 +285,16 @@ inlined ring fill_first(const worker *w, const attention_args *a, const int alig
     ring.read = 0;
     ring.next_k = next_tile(w, w->keys.begin, a);
     ring.next_v = w->keys.begin - BLOCK_K;
+    ring.k = make_cursor(&w->k, w->keys, HEAD_DIM_QK, w->id);
+    ring.v = make_cursor(&w->v, w->keys, HEAD_DIM_V, w->id);
 #pragma unroll
-    for (int i = 0; i < STAGES - 1; i++) {
-        const filling plan = plan_filling(&ring, w->id, w, a);
-        fill_slot(i * SLOT_BYTES, &plan, w->id, w, aligned);
-    }
+    for (int i = 0; i < STAGES - 1; i++)
+        if (TILES_FOLLOW && aligned) {
+            walk_to_slot(i * SLOT_BYTES, &ring, w->keys.begin + i * BLOCK_K, w, i > 0);
+        } else {
+            const filling plan = plan_filling(&ring, w->id, w, a);
+            fill_slot(i * SLOT_BYTES, &plan, w->id, w, aligned);
+        }
     return ring;
 }
 
@@ -260,6 +316,10 @@ inlined void begin_turn(const worker *w)
 // follow from that one, and take no registers.
 inlined void refill(ring *ring, int tile, const worker *w, const attention_args *a, const int aligned)
 {
+    if (TILES_FOLLOW && aligned) {
+        walk_to_slot(last_slot(ring->read), ring, tile + (STAGES - 1) * BLOCK_K, w, 1);
+        return;
+    }
     const int id = local_id_again();
     if (!SCORE_FULL) {
         ring->next_k = tile + (STAGES - 1) * BLOCK_K;
@@ -269,11 +329,11 @@ inlined void refill(ring *ring, int tile, const worker *w, const attention_args 
     fill_slot(last_slot(ring->read), &plan, id, w, aligned);
 }
 
-// tile: the turn's of K. The last turn of team 1 is followed by none.
-inlined void end_turn(ring *ring, const worker *w, int tile)
+// The last turn of team 1, which has no tile of K, is followed by none.
+inlined void end_turn(ring *ring, const worker *w, int has_tile)
 {
     ring->read = next_slot(ring->read);
-    if (TURNS && (w->team == 0 || is_there(w, tile))) {
+    if (TURNS && (w->team == 0 || has_tile)) {
         WAIT_FOR_COPIES(STAGES - 2);
         ARRIVE_AT(TURN_OF(1 - w->team), ITEMS);
     }
@@ -284,7 +344,7 @@ inlined void pass_turn(ring *ring, const worker *w, int tile, const attention_ar
 {
     begin_turn(w);
     refill(ring, tile, w, a, aligned);
-    end_turn(ring, w, tile);
+    end_turn(ring, w, is_there(w, tile));
 }
 
 // ---- Q ---------------------------------------------------------------------------------------------------
@@ -337,7 +397,38 @@ inlined ring load_first(uint held[Q_HELD + 1][ROW_TILES][4], const worker *w, co
 
 // ---- Scores ----------------------------------------------------------------------------------------------
 
-#if SCORE_FULL
+#if SCORE_FORMULA
+
+// From products to scores in log2 units.
+inlined void change_scores(float s[ROW_TILES][KEY_GROUPS][4], const worker *w, int first_key,
+                           const attention_buffers *in, const attention_args *a)
+{
+#define FOR_EACH_PRODUCT                                                                                 \
+    _Pragma("unroll") for (int t = 0; t < ROW_TILES; t++)                                                \
+        _Pragma("unroll") for (int n = 0; n < KEY_GROUPS; n++)                                           \
+            _Pragma("unroll") for (int i = 0; i < 4; i++)
+
+    if (a->softcap > 0.0f) {
+        const capping cap =
+            make_capping(fabs(a->scale) * reciprocal_of(a->softcap), a->softcap * LOG2_E); // sign: negate_q
+        FOR_EACH_PRODUCT s[t][n][i] = capped(s[t][n][i], &cap);
+    } else {
+        FOR_EACH_PRODUCT s[t][n][i] *= fabs(a->scale_log2);
+    }
+    if (has(a, FEATURE_ALIBI)) {
+        const float slope = in->alibi_slopes[number_at(&a->alibi_slopes, w->batch, w->head)] * LOG2_E;
+        float distance[ROW_TILES][2]; // of each row's position from the work-item's first key
+#pragma unroll
+        for (int t = 0; t < ROW_TILES; t++)
+#pragma unroll
+            for (int r = 0; r < 2; r++)
+                distance[t][r] = (float)(row_of(w, t, r) + w->seq.offset - first_key - w->lane % 4 * 2);
+        FOR_EACH_PRODUCT s[t][n][i] = fma(fabs(distance[t][i / 2] - (float)(8 * n + i % 2)), -slope, s[t][n][i]);
+    }
+#undef FOR_EACH_PRODUCT
+}
+
+#elif SCORE_FULL
 
 // One row's scores through all that may change them, in the order of score.cl. Keys beyond the last repeat it.
 // class: of the tile, as far as masks go.
@@ -355,8 +446,10 @@ inlined void finish_row(float s[KEY_GROUPS][4], int r, const worker *w, int row,
 #define SCORE s[n][2 * r + e]
 #define KEY min(first_key + 8 * n + w->lane % 4 * 2 + e, last_key)
 
-    if (a->softcap > 0.0f)
-        FOR_EACH_SCORE SCORE = cap_score(SCORE, a->softcap);
+    if (a->softcap > 0.0f) {
+        const capping cap = make_capping(reciprocal_of(a->softcap), a->softcap);
+        FOR_EACH_SCORE SCORE = capped(SCORE, &cap);
+    }
     if (has(a, FEATURE_BIAS)) {
         const __global bias_t *bias = in->bias + head_base(&a->bias, w->batch, w->head) + row * a->bias.token;
         const float head_scale =
@@ -453,8 +546,8 @@ inlined void apply_band(float s[ROW_TILES][KEY_GROUPS][4], const worker *w, int 
             }
 }
 
-// From products to final scores, forbidden ones as -inf: with SCORE_FULL in natural units, otherwise still to be
-// scaled. Returns which of its keys some row of the warp may see, as far as masks tell.
+// From products to final scores, forbidden ones as -inf: with SCORE_FULL in natural units, with SCORE_FORMULA in log2
+// units, otherwise still to be scaled. Returns which of its keys some row of the warp may see, as far as masks tell.
 inlined uint finish_scores(float s[ROW_TILES][KEY_GROUPS][4], const worker *w, int first_key,
                            const attention_buffers *in, const attention_args *a)
 {
@@ -465,7 +558,9 @@ inlined uint finish_scores(float s[ROW_TILES][KEY_GROUPS][4], const worker *w, i
 #if K_TYPE == TYPE_F32
     repair_scores(s, w, first_key, a);
 #endif
-#if SCORE_FULL
+#if SCORE_FORMULA
+    change_scores(s, w, first_key, in, a);
+#elif SCORE_FULL
     int class = class_without_map(a);
     if (a->map_width > 0)
         class = tile_class(w->map_plane, w->first_row_of_warp, w->last_row_of_warp, first_key,
@@ -631,7 +726,7 @@ inlined void take_turn(ring *ring, float s[ROW_TILES][KEY_GROUPS][4], float o[RO
     }
     if (with_s && PV_FIRST)
         multiply_qk(s, held, w->q_address, slot + w->k_lane);
-    end_turn(ring, w, tile);
+    end_turn(ring, w, with_s || is_there(w, tile));
 }
 
 // Both kernels, with `aligned` a constant: whether rows are whole chunks at multiples of 16 bytes.
@@ -678,7 +773,7 @@ inlined void forward(const attention_buffers *in, const attention_args *a, uint 
         take_turn(&ring, s, o, p, held, 0, tile, w, a, 1, 0, aligned);
         uint seen = finish_scores(s, w, tile, in, a);
         tile = next_tile(w, tile + BLOCK_K, a);
-        while (is_own(w, tile)) {
+        while (tile < w->keys_of_warp.end) {
             weigh(p, s, o, l, exponent, w, a);
             take_turn(&ring, s, o, p, held, seen, tile, w, a, 1, 1, aligned);
             seen = finish_scores(s, w, tile, in, a);

@@ -67,6 +67,15 @@ inlined int forgotten(int x)
     return y;
 }
 
+// p + bytes. Volatile, so that a pointer that walks through a loop stays one: compilers would make a base and offsets of
+// it, and keep those in registers.
+inlined const __global void *walked(const __global void *p, long bytes)
+{
+    const __global void *q;
+    __asm__ __volatile__("add.s64 %0, %1, %2;" : "=l"(q) : "l"(p), "l"(bytes));
+    return q;
+}
+
 // fence.acq_rel: what work-items wrote before, others see that read behind theirs.
 inlined void fence_device(void) { __asm__ __volatile__("fence.acq_rel.gpu;" : : : "memory"); }
 
@@ -152,6 +161,20 @@ inlined float exp2_of(float x) // at most 2 ulp off; results below 2^-126 are ze
 {
     float y;
     __asm__("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+inlined float reciprocal_of(float x) // at most 1 ulp off
+{
+    float y;
+    __asm__("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+inlined float between(float x, float low, float high) // NaN stays
+{
+    float y;
+    __asm__("{\n .reg .f32 t;\n min.NaN.f32 t, %1, %3;\n max.NaN.f32 %0, t, %2;\n}" : "=f"(y) : "f"(x), "f"(low), "f"(high));
     return y;
 }
 

@@ -33,6 +33,7 @@
     X(clGetKernelWorkGroupInfo)    \
     X(clReleaseKernel)             \
     X(clEnqueueNDRangeKernel)      \
+    X(clEnqueueReadBuffer)         \
     X(clEnqueueMarkerWithWaitList) \
     X(clReleaseEvent)
 

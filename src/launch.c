@@ -11,6 +11,15 @@ static int64_t groups_per_launch(const clattn__launch *launch)
     return budget >= launch->work ? (int64_t)(budget / launch->work) : 1;
 }
 
+/* Work-groups to launch for `count`, where those may stay and take several. */
+static size_t resident_groups(const clattn__launch *launch, int64_t count)
+{
+    const clattn__program *program = launch->program;
+    const int64_t places = (int64_t)launch->context->device.compute_units * program->tile.groups_per_unit;
+    const int is_resident = program->recipe->is_resident && launch->kernel == CLATTN__KERNEL_ANY;
+    return count == 0 ? 1 : (size_t)(is_resident && places < count ? places : count);
+}
+
 /* Work-groups from `first` on; with a count of 0 one that finds nothing to do. */
 static cl_int launch_some(const clattn__launch *launch, clattn__emitter *emitter, cl_kernel instance,
                           int64_t first, int64_t count, const char **failed)
@@ -23,7 +32,7 @@ static cl_int launch_some(const clattn__launch *launch, clattn__emitter *emitter
     if (code != CL_SUCCESS)
         return code;
     return clattn__emit_kernel(emitter, instance, clattn__work_items(launch->program, launch->kernel),
-                               count > 0 ? (size_t)count : 1, failed);
+                               resident_groups(launch, count), failed);
 }
 
 /* PoCL 3.1 of Debian 12 (seen 2026-11-30) reads a recorded kernel's arguments when the command buffer runs:

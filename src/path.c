@@ -15,9 +15,13 @@ PIECE(tiles)
 PIECE(check)
 PIECE(combine)
 PIECE(lazy)
+PIECE(hopper)
+PIECE(shares)
+PIECE(nvidia_wgmma)
 PIECE(portable)
 PIECE(decode)
 PIECE(nvidia_ptx)
+PIECE(nvidia_score)
 PIECE(nvidia_lazy)
 PIECE(nvidia_decode)
 PIECE(nvidia_tile)
@@ -58,6 +62,12 @@ static int is_sm_80(const clattn__device *device, const char **why)
     return device->compute_capability >= 80;
 }
 
+static int is_sm_90(const clattn__device *device, const char **why)
+{
+    *why = "the device is not NVIDIA's of compute capability 9.0";
+    return device->compute_capability == 90;
+}
+
 static int is_any(const clattn__device *device, const char **why)
 {
     (void)device;
@@ -82,25 +92,50 @@ static int takes_mma(const clattn_plan_desc *desc, const char **why)
     return 0;
 }
 
+/* What wgmma multiplies, with a softmax that looks at no score's place but for ALiBi. */
+static int takes_wgmma(const clattn_plan_desc *desc, const char **why)
+{
+    enum { MOST_DIM = 256 };
+    const uint32_t single_scores = CLATTN_FEATURE_BIAS | CLATTN_FEATURE_MASK | CLATTN_FEATURE_KEY_TILES;
+    *why = "q, k, v and o are not all of one 16-bit type";
+    if ((desc->dtype_q != CLATTN_DTYPE_F16 && desc->dtype_q != CLATTN_DTYPE_BF16) ||
+        desc->dtype_k != desc->dtype_q || desc->dtype_v != desc->dtype_q || desc->dtype_o != desc->dtype_q)
+        return 0;
+    *why = "a head dim is above 256";
+    if (desc->head_dim_qk > MOST_DIM || desc->head_dim_v > MOST_DIM)
+        return 0;
+    *why = "it takes no bias, mask, key tiles, score_mod or mask_mod";
+    if ((desc->features & single_scores) != 0 || desc->score_mod != NULL || desc->mask_mod != NULL)
+        return 0;
+    *why = "it has no decode kernels of its own";
+    return desc->phase != CLATTN_PHASE_DECODE;
+}
+
 /* What all forward programs have. */
-#define FORWARD_ROWS(tile, is_decode, any, aligned, combine, row_bytes, ...)                            \
+#define FORWARD_PROGRAM(tile, is_decode, any, aligned, combine, row_bytes, tells_formula, is_resident,  \
+                        hidden, ...)                                                                    \
     {                                                                                                   \
         tile, is_decode, {any, aligned, "classify_tiles", combine, "check_sequences"}, CLATTN__BUFFERS, \
-            sizeof(attention_args), row_bytes,                                                          \
+            sizeof(attention_args), row_bytes, tells_formula, is_resident, hidden,                      \
         {                                                                                               \
             FORWARD_PIECES, __VA_ARGS__                                                                 \
         }                                                                                               \
     }
+#define FORWARD_ROWS(tile, is_decode, any, aligned, combine, row_bytes, tells_formula, ...) \
+    FORWARD_PROGRAM(tile, is_decode, any, aligned, combine, row_bytes, tells_formula, 0, 0, __VA_ARGS__)
 #define FORWARD(tile, is_decode, any, aligned, combine, ...) \
-    FORWARD_ROWS(tile, is_decode, any, aligned, combine, 0, __VA_ARGS__)
-#define NO_PROGRAM                \
-    {                             \
-        NULL, 0, {NULL}, 0, 0, 0, \
-        {                         \
-            {                     \
-                NULL, NULL, NULL  \
-            }                     \
-        }                         \
+    FORWARD_ROWS(tile, is_decode, any, aligned, combine, 0, 0, __VA_ARGS__)
+
+/* Statements in cl/nvidia_wgmma.cl that the source compiler does not see. */
+#define WGMMA_STATEMENTS 14
+#define NO_PROGRAM                         \
+    {                                      \
+        NULL, 0, {NULL}, 0, 0, 0, 0, 0, 0, \
+        {                                  \
+            {                              \
+                NULL, NULL, NULL           \
+            }                              \
+        }                                  \
     }
 
 /* Of any GPU; other paths take them beside their own prefill kernels. */
@@ -112,9 +147,9 @@ static int takes_mma(const clattn_plan_desc *desc, const char **why)
             PIECE(decode), PIECE(parts), PIECE(combine))
 
 /* Of NVIDIA's GPUs from compute capability 8.0 on. */
-#define NVIDIA_DECODE_FEW                                                                                    \
-    FORWARD_ROWS(clattn__tile_nvidia_decode, 1, "decode_any", "decode_aligned", NULL, 16, PIECE(nvidia_ptx), \
-                 PIECE(nvidia_lazy), PIECE(nvidia_decode))
+#define NVIDIA_DECODE_FEW                                                                    \
+    FORWARD_ROWS(clattn__tile_nvidia_decode, 1, "decode_any", "decode_aligned", NULL, 16, 0, \
+                 PIECE(nvidia_ptx), PIECE(nvidia_score), PIECE(nvidia_lazy), PIECE(nvidia_decode))
 
 static const clattn__path table[] = {
     {CLATTN_PATH_CPU,
@@ -125,23 +160,36 @@ static const clattn__path table[] = {
       FORWARD(clattn__tile_cpu_decode, 1, "decode", NULL, "combine", PIECE(cpu_vectors), PIECE(cpu_decode),
               PIECE(parts), PIECE(combine)),
       NO_PROGRAM},
-     NO_PROGRAM},
+     NO_PROGRAM,
+     0},
+    {CLATTN_PATH_NVIDIA_WGMMA,
+     "nvidia_wgmma",
+     is_sm_90,
+     takes_wgmma,
+     {FORWARD_PROGRAM(clattn__tile_nvidia_wgmma, 0, "forward", NULL, NULL, 0, 1, 1, WGMMA_STATEMENTS,
+                      PIECE(nvidia_ptx), PIECE(nvidia_score), PIECE(hopper), PIECE(shares),
+                      PIECE(nvidia_wgmma)),
+      PORTABLE_DECODE, NVIDIA_DECODE_FEW},
+     PORTABLE_DECODE_FEW,
+     1},
     {CLATTN_PATH_NVIDIA_MMA,
      "nvidia_mma",
      is_sm_80,
      takes_mma,
-     {FORWARD_ROWS(clattn__tile_nvidia_mma, 0, "forward_any", "forward_aligned", NULL, 16, PIECE(nvidia_ptx),
-                   PIECE(nvidia_lazy), PIECE(nvidia_tile), PIECE(nvidia_half), PIECE(nvidia_tf32),
-                   PIECE(nvidia_mma)),
+     {FORWARD_ROWS(clattn__tile_nvidia_mma, 0, "forward_any", "forward_aligned", NULL, 16, 1,
+                   PIECE(nvidia_ptx), PIECE(nvidia_score), PIECE(nvidia_lazy), PIECE(nvidia_tile),
+                   PIECE(nvidia_half), PIECE(nvidia_tf32), PIECE(nvidia_mma)),
       PORTABLE_DECODE, NVIDIA_DECODE_FEW},
-     PORTABLE_DECODE_FEW},
+     PORTABLE_DECODE_FEW,
+     0},
     {CLATTN_PATH_PORTABLE,
      "portable",
      is_any,
      NULL,
      {FORWARD(clattn__tile_portable, 0, "forward_any", "forward_aligned", NULL, PIECE(lazy), PIECE(portable)),
       PORTABLE_DECODE, PORTABLE_DECODE_FEW},
-     NO_PROGRAM},
+     NO_PROGRAM,
+     0},
 };
 
 const clattn__path *clattn__path_at(int index)
@@ -153,18 +201,28 @@ const clattn__path *clattn__path_at(int index)
 #define ADDRESS_PIECES PIECE(convert), PIECE(cache_types), PIECE(bounds), PIECE(address)
 #define ROW_PIECES ADDRESS_PIECES, PIECE(encode), PIECE(rows)
 
-#define OPERATION(name, kernels, num_buffers, args, ...)                                   \
-    {                                                                                      \
-        CLATTN_PATH_PORTABLE, name, is_any, NULL,                                          \
-            {{clattn__tile_flat, 0, kernels, num_buffers, sizeof(args), 0, {__VA_ARGS__}}, \
-             NO_PROGRAM,                                                                   \
-             NO_PROGRAM},                                                                  \
-            NO_PROGRAM                                                                     \
+#define OPERATION(name, kernels, num_buffers, args, ...)                                            \
+    {                                                                                               \
+        CLATTN_PATH_PORTABLE, name, is_any, NULL,                                                   \
+            {{clattn__tile_flat, 0, kernels, num_buffers, sizeof(args), 0, 0, 0, 0, {__VA_ARGS__}}, \
+             NO_PROGRAM,                                                                            \
+             NO_PROGRAM},                                                                           \
+            NO_PROGRAM, 0                                                                           \
     }
 #define KERNELS(...) \
     {                \
         __VA_ARGS__  \
     }
+
+int clattn__by_formula(const clattn__recipe *recipe, const clattn__kernel_shape *shape)
+{
+    return recipe->tells_formula && shape->score_formula;
+}
+
+int clattn__score_full(const clattn__recipe *recipe, const clattn__kernel_shape *shape)
+{
+    return shape->score_full && !clattn__by_formula(recipe, shape);
+}
 
 static const clattn__path operations[] = {
     [CLATTN_OPERATION_KV_APPEND] =

@@ -42,10 +42,19 @@ typedef struct clattn__recipe {
     const char *kernel[CLATTN__KERNELS]; /* NULL: no such kernel */
     int num_buffers;                     /* the arguments of every kernel: these, then a struct of */
     size_t args_bytes;
-    int row_bytes; /* rows of q, k, v and o are multiples of so many bytes, and begin at such, where the
-                      kernel for aligned ones is taken; 0: of four elements */
+    int row_bytes;     /* rows of q, k, v and o are multiples of so many bytes, and begin at such, where the
+                          kernel for aligned ones is taken; 0: of four elements */
+    int tells_formula; /* where softcap and ALiBi alone change scores, it is compiled for that, not for full
+                          scores */
+    int is_resident; /* work-groups take tile after tile: there are no more than the device runs at a time */
+    int hidden_statements; /* that its kernel has for src/ptx_route.c; 0: it is compiled as it is */
     clattn__piece pieces[CLATTN__MAX_PIECES]; /* in the order of compilation; ends with a NULL name */
 } clattn__recipe;
+
+/* Whether programs of the recipe are compiled for scores by formula, or for full ones; in lean ones neither
+ * holds. */
+int clattn__by_formula(const clattn__recipe *recipe, const clattn__kernel_shape *shape);
+int clattn__score_full(const clattn__recipe *recipe, const clattn__kernel_shape *shape);
 
 /* The first that fits device and plan is taken. */
 typedef struct clattn__path {
@@ -59,6 +68,7 @@ typedef struct clattn__path {
     clattn__recipe recipe[CLATTN__PROGRAMS];
     /* Of few rows where recipe[CLATTN__DECODE_FEW] has no tile, or none that builds. */
     clattn__recipe few_otherwise;
+    int is_on_request; /* CLATTN_PATH_AUTO passes it over */
 } clattn__path;
 
 /* NULL at the end of the table. */

@@ -32,6 +32,8 @@ static const struct {
 #define SCORE_FEATURES                                                                           \
     (CLATTN_FEATURE_SOFTCAP | CLATTN_FEATURE_BIAS | CLATTN_FEATURE_MASK | CLATTN_FEATURE_ALIBI | \
      CLATTN_FEATURE_KEY_TILES)
+/* Of these, what reads nothing that has a score's place. */
+#define FORMULA_FEATURES (CLATTN_FEATURE_SOFTCAP | CLATTN_FEATURE_ALIBI)
 
 /* ---- Description ---- */
 
@@ -232,7 +234,7 @@ static clattn_status read_desc(clattn_plan_desc *out, const clattn_plan_desc *gi
                     (unsigned)out->features, (unsigned)unknown, operations[out->operation].name);
     FORWARD_IF_ERROR(check_range(log, where, "position_mode", out->position_mode,
                                  CLATTN_POSITION_BOTTOM_RIGHT, CLATTN_POSITION_EXPLICIT));
-    FORWARD_IF_ERROR(check_range(log, where, "path", out->path, CLATTN_PATH_AUTO, CLATTN_PATH_NVIDIA_MMA));
+    FORWARD_IF_ERROR(check_range(log, where, "path", out->path, CLATTN_PATH_AUTO, CLATTN_PATH_NVIDIA_WGMMA));
     FORWARD_IF_ERROR(check_storage(log, where, out));
     FORWARD_IF_ERROR(check_operation(log, where, out));
     return check_parts(log, where, out);
@@ -240,8 +242,9 @@ static clattn_status read_desc(clattn_plan_desc *out, const clattn_plan_desc *gi
 
 static clattn__kernel_shape shape_of(const clattn_plan_desc *desc)
 {
-    const int full =
-        (desc->features & SCORE_FEATURES) != 0 || desc->score_mod != NULL || desc->mask_mod != NULL;
+    const int has_mods = desc->score_mod != NULL || desc->mask_mod != NULL;
+    const int full = (desc->features & SCORE_FEATURES) != 0 || has_mods;
+    const int formula = full && (desc->features & SCORE_FEATURES & ~FORMULA_FEATURES) == 0 && !has_mods;
     const clattn__kernel_shape shape = {
         desc->dtype_q,
         desc->dtype_k,
@@ -251,17 +254,32 @@ static clattn__kernel_shape shape_of(const clattn_plan_desc *desc)
         clattn__head_dim_class(desc->head_dim_qk),
         clattn__head_dim_class(desc->head_dim_v),
         full,
+        formula,
         desc->page_size,
         (desc->features & CLATTN_FEATURE_V_IN_K) != 0,
         (desc->features & CLATTN_FEATURE_STATUS) != 0,
         desc->heads_q / desc->heads_kv,
+        (desc->features & CLATTN_FEATURE_CAUSAL) != 0,
         desc->score_mod,
         desc->mask_mod,
     };
     /* Rows are copied whatever their lengths: only types are compiled. */
-    const clattn__kernel_shape types = {
-        desc->dtype_q, desc->dtype_k, desc->dtype_v, desc->dtype_o, CLATTN_DTYPE_F32, 0, 0, 0, 0, 0, 0, 1,
-        NULL,          NULL};
+    const clattn__kernel_shape types = {desc->dtype_q,
+                                        desc->dtype_k,
+                                        desc->dtype_v,
+                                        desc->dtype_o,
+                                        CLATTN_DTYPE_F32,
+                                        0,
+                                        0,
+                                        0,
+                                        0,
+                                        0,
+                                        0,
+                                        0,
+                                        1,
+                                        0,
+                                        NULL,
+                                        NULL};
     return desc->operation == CLATTN_OPERATION_FORWARD ? shape : types;
 }
 
@@ -308,6 +326,10 @@ static int path_fits(const clattn__path *path, const clattn_context *context, co
         return 0;
     if (path->takes != NULL && !path->takes(desc, why))
         return 0;
+    if (desc->path == CLATTN_PATH_AUTO && path->is_on_request) {
+        *why = "it is taken only where it is asked for";
+        return 0;
+    }
     *why = "no tile fits the device's local memory and work-group size";
     return has_tiles(path, context, desc, shape);
 }
@@ -414,6 +436,12 @@ static void describe_operation(clattn_plan *plan)
     }
 }
 
+static int is_by_formula(const clattn_plan *plan)
+{
+    const clattn__program *program = plan->program[CLATTN__PREFILL];
+    return program != NULL && clattn__by_formula(program->recipe, &plan->shape);
+}
+
 /* "portable: tiles 64x32, ...; decode tiles 8x64, ...; q f16, ..." */
 static void describe(clattn_plan *plan, const char *passed_over)
 {
@@ -423,6 +451,7 @@ static void describe(clattn_plan *plan, const char *passed_over)
     const char *scores = plan->has_score_mod && plan->has_mask_mod ? "full with score_mod and mask_mod"
                          : plan->has_score_mod                     ? "full with score_mod"
                          : plan->has_mask_mod                      ? "full with mask_mod"
+                         : is_by_formula(plan)                     ? "by formula"
                          : plan->shape.score_full                  ? "full"
                                                                    : "lean";
     static const char *const names[CLATTN__PROGRAMS] = {"", "decode ", "decode of few rows "};

@@ -1,9 +1,12 @@
 #include "program.h"
 
+#include "binary.h"
 #include "cache_entry.h"
 #include "emit.h"
 #include "hash.h"
 #include "mods.h"
+#include "ptx_route.h"
+#include "self_test.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -13,8 +16,8 @@
 
 /* ---- Text ---- */
 
-static clattn_status make_options(char **out, clattn_context *context, const clattn__tile *tile,
-                                  const clattn__kernel_shape *shape)
+static clattn_status make_options(char **out, clattn_context *context, const clattn__recipe *recipe,
+                                  const clattn__tile *tile, const clattn__kernel_shape *shape)
 {
     const size_t capacity = 320 + sizeof tile->options;
     char *text = clattn__allocate(&context->allocator, capacity);
@@ -22,10 +25,11 @@ static clattn_status make_options(char **out, clattn_context *context, const cla
     snprintf(text, capacity,
              CLATTN__LANGUAGE_OPTION " -DQ_TYPE=%d -DK_TYPE=%d -DV_TYPE=%d -DO_TYPE=%d -DBIAS_TYPE=%d "
                                      "-DHEAD_DIM_QK=%d -DHEAD_DIM_V=%d -DSCORE_FULL=%d -DPAGE_SIZE=%d "
-                                     "-DV_IN_K=%d -DHAS_STATUS=%d %s",
+                                     "-DV_IN_K=%d -DHAS_STATUS=%d%s %s",
              (int)shape->dtype_q, (int)shape->dtype_k, (int)shape->dtype_v, (int)shape->dtype_o,
              (int)shape->dtype_bias, (int)shape->dim_qk_class, (int)shape->dim_v_class,
-             (int)shape->score_full, (int)shape->page_size, (int)shape->v_in_k, (int)shape->has_status,
+             clattn__score_full(recipe, shape), (int)shape->page_size, (int)shape->v_in_k,
+             (int)shape->has_status, clattn__by_formula(recipe, shape) ? " -DSCORE_FORMULA=1" : "",
              tile->options);
     *out = text;
     return CLATTN_SUCCESS;
@@ -76,8 +80,8 @@ static void make_key(char *out, size_t capacity, const clattn__device *device, c
 
 static const char *kernel_name(const clattn__program *program, int kernel)
 {
-    if ((kernel == CLATTN__KERNEL_TILES && !program->score_full) ||
-        (kernel == CLATTN__KERNEL_CHECK && !program->has_status))
+    if ((kernel == CLATTN__KERNEL_TILES && !clattn__score_full(program->recipe, &program->shape)) ||
+        (kernel == CLATTN__KERNEL_CHECK && !program->shape.has_status))
         return NULL;
     return program->recipe->kernel[kernel];
 }
@@ -124,11 +128,11 @@ static clattn_status tile_fails(clattn__program *program, const char *reason)
     return CLATTN_COMPILE_FAILED;
 }
 
-static clattn_status build(clattn__program *program, clattn_context *context)
+static clattn_status build(clattn__program *program, clattn_context *context, const char *options)
 {
     const double start = clattn__seconds();
     const cl_int code =
-        context->cl.clBuildProgram(program->program, 1, &context->device_id, program->options, NULL, NULL);
+        context->cl.clBuildProgram(program->program, 1, &context->device_id, options, NULL, NULL);
     if (code == CL_BUILD_PROGRAM_FAILURE) {
         keep_build_log(program, context);
         return tile_fails(program, "does not build");
@@ -172,7 +176,9 @@ static clattn_status check_limits(clattn__program *program, clattn_context *cont
                             context->cl.clGetKernelWorkGroupInfo(instance, context->device_id,
                                                                  CL_KERNEL_LOCAL_MEM_SIZE, sizeof local,
                                                                  &local, NULL));
-        if (work_items < clattn__work_items(program, kernel)) {
+        /* Of kernels that share registers out anew the driver counts those that work-items end with. */
+        const int knows_work_items = program->recipe->hidden_statements == 0;
+        if (knows_work_items && work_items < clattn__work_items(program, kernel)) {
             snprintf(reason, sizeof reason, "%d work-items, the built kernel runs with %d",
                      (int)clattn__work_items(program, kernel), (int)work_items);
             return tile_fails(program, reason);
@@ -215,21 +221,50 @@ static clattn_status warm_up(clattn__program *program, clattn_context *context)
 
 static clattn_status finish_build(clattn__program *program, clattn_context *context)
 {
-    FORWARD_IF_ERROR(build(program, context));
+    const int is_uncovered = program->recipe->hidden_statements > 0;
+    FORWARD_IF_ERROR(build(program, context, is_uncovered ? CLATTN__PTX_OPTIONS : program->options));
     FORWARD_IF_ERROR(create_instances(program, context));
     FORWARD_IF_ERROR(check_limits(program, context));
     return warm_up(program, context);
 }
 
-/* Whether the cache had a binary that the driver takes. */
-static int load_from_cache(clattn__program *program, clattn_context *context)
+/* In the place of a binary: what was found wrong with one that had to be verified. */
+static const char REFUSED[] = "refused: ";
+
+static void save_refusal(clattn__program *program, clattn_context *context)
+{
+    char text[sizeof REFUSED + sizeof program->reason];
+    const int size = snprintf(text, sizeof text, "%s%s", REFUSED, program->reason);
+    clattn__cache_store(context, program->key, (const unsigned char *)text, (size_t)size);
+}
+
+/* Whether the cache has that; then it is said again. */
+static int take_refusal(clattn__program *program, const unsigned char *text, size_t size)
+{
+    char reason[sizeof program->reason];
+    const size_t head = sizeof REFUSED - 1;
+    if (program->recipe->hidden_statements == 0 || size < head || memcmp(text, REFUSED, head) != 0)
+        return 0;
+    snprintf(reason, sizeof reason, "%.*s", (int)(size - head), (const char *)text + head);
+    tile_fails(program, reason);
+    return 1;
+}
+
+/* Whether the cache had a binary that the driver takes, or says that none will do: *status. */
+static int load_from_cache(clattn__program *program, clattn_context *context, clattn_status *status)
 {
     void *entry;
     size_t size;
     cl_int code = CL_SUCCESS, taken = CL_SUCCESS;
     const unsigned char *binary = clattn__cache_load(context, program->key, &entry, &size);
+    *status = CLATTN_SUCCESS;
     if (binary == NULL)
         return 0;
+    if (take_refusal(program, binary, size)) {
+        clattn__release(&context->allocator, entry);
+        *status = CLATTN_COMPILE_FAILED;
+        return 1;
+    }
     program->program = context->cl.clCreateProgramWithBinary(context->cl_context, 1, &context->device_id,
                                                              &size, &binary, &taken, &code);
     clattn__release(&context->allocator, entry);
@@ -247,29 +282,44 @@ static int load_from_cache(clattn__program *program, clattn_context *context)
 
 static void save_to_cache(clattn__program *program, clattn_context *context)
 {
-    enum { MAX_DEVICES = 64 };
-    const clattn__cl *cl = &context->cl;
-    cl_device_id devices[MAX_DEVICES] = {NULL};
-    size_t sizes[MAX_DEVICES] = {0};
-    unsigned char *binaries[MAX_DEVICES] = {NULL};
-    size_t bytes = 0, mine = 0;
-    if (context->cache.store == NULL ||
-        cl->clGetProgramInfo(program->program, CL_PROGRAM_DEVICES, sizeof devices, devices, &bytes) !=
-            CL_SUCCESS ||
-        cl->clGetProgramInfo(program->program, CL_PROGRAM_BINARY_SIZES, sizeof sizes, sizes, NULL) !=
-            CL_SUCCESS)
+    size_t size = 0;
+    if (context->cache.store == NULL)
         return;
-    const size_t count = bytes / sizeof *devices;
-    while (mine < count && devices[mine] != context->device_id)
-        mine++;
-    if (mine == count || sizes[mine] == 0 ||
-        (binaries[mine] = clattn__allocate(&context->allocator, sizes[mine])) == NULL)
-        return;
-    /* The other devices' entries stay NULL: they are not asked for. */
-    if (cl->clGetProgramInfo(program->program, CL_PROGRAM_BINARIES, count * sizeof *binaries, binaries,
-                             NULL) == CL_SUCCESS)
-        clattn__cache_store(context, program->key, binaries[mine], sizes[mine]);
-    clattn__release(&context->allocator, binaries[mine]);
+    unsigned char *binary = clattn__binary_of(context, program->program, &size);
+    if (binary != NULL)
+        clattn__cache_store(context, program->key, binary, size);
+    clattn__release(&context->allocator, binary);
+}
+
+static clattn_status refuse(clattn__program *program, clattn_context *context, const char *reason)
+{
+    tile_fails(program, reason);
+    save_refusal(program, context);
+    return CLATTN_COMPILE_FAILED;
+}
+
+/* Instead of what the driver compiles from source, the program with its hidden statements shown. */
+static clattn_status uncover(clattn__program *program, clattn_context *context)
+{
+    const clattn__ptx_wish wish = {program->recipe->hidden_statements, program->tile.work_items,
+                                   program->tile.registers};
+    char reason[120] = "";
+    cl_program uncovered = NULL;
+    FORWARD_IF_ERROR(build(program, context, program->options));
+    const clattn_status status =
+        clattn__ptx_uncover(&uncovered, context, program->program, &wish, reason, sizeof reason);
+    context->cl.clReleaseProgram(program->program);
+    program->program = uncovered;
+    return status == CLATTN_COMPILE_FAILED ? refuse(program, context, reason) : status;
+}
+
+static clattn_status verify(clattn__program *program, clattn_context *context)
+{
+    char reason[120] = "";
+    if (!clattn__ptx_is_sound(context, program->program, reason, sizeof reason))
+        return refuse(program, context, reason);
+    const clattn_status status = clattn__self_test(program, context, reason, sizeof reason);
+    return status == CLATTN_COMPILE_FAILED ? refuse(program, context, reason) : status;
 }
 
 static clattn_status build_from_source(clattn__program *program, clattn_context *context)
@@ -278,7 +328,11 @@ static clattn_status build_from_source(clattn__program *program, clattn_context 
     cl_int code = CL_SUCCESS;
     program->program = context->cl.clCreateProgramWithSource(context->cl_context, 1, &text, NULL, &code);
     FORWARD_IF_CL_ERROR(&program->log, WHERE, "clCreateProgramWithSource", code);
+    if (program->recipe->hidden_statements > 0)
+        FORWARD_IF_ERROR(uncover(program, context));
     FORWARD_IF_ERROR(finish_build(program, context));
+    if (program->recipe->hidden_statements > 0)
+        FORWARD_IF_ERROR(verify(program, context));
     save_to_cache(program, context);
     return CLATTN_SUCCESS;
 }
@@ -311,9 +365,9 @@ static clattn_status program_new(clattn__program **out, clattn_context *context,
     program->path = path;
     program->recipe = recipe;
     program->tile = *tile;
-    program->score_full = shape->score_full;
-    program->has_status = shape->has_status;
-    clattn_status status = make_options(&program->options, context, tile, shape);
+    program->shape = *shape;
+    program->shape.score_mod = program->shape.mask_mod = NULL;
+    clattn_status status = make_options(&program->options, context, recipe, tile, shape);
     if (status == CLATTN_SUCCESS)
         status = make_source(&program->source, context, recipe, shape);
     if (status != CLATTN_SUCCESS) {
@@ -363,13 +417,14 @@ clattn_status clattn__program_get(clattn__program **out, clattn_context *context
 
     if (build_here) { /* without any lock: it takes seconds */
         const double start = clattn__seconds();
-        const int is_loaded = load_from_cache(program, context);
-        status = is_loaded ? CLATTN_SUCCESS : build_from_source(program, context);
+        const int is_settled = load_from_cache(program, context, &status);
+        if (!is_settled)
+            status = build_from_source(program, context);
         if (status != CLATTN_SUCCESS)
             release_objects(program, context);
         clattn__mutex_lock(&context->mutex);
-        context->builds.loaded += (uint64_t)is_loaded;
-        context->builds.compiled += status == CLATTN_SUCCESS && !is_loaded;
+        context->builds.loaded += status == CLATTN_SUCCESS && is_settled;
+        context->builds.compiled += status == CLATTN_SUCCESS && !is_settled;
         context->builds.microseconds += (uint64_t)(1e6 * (clattn__seconds() - start));
         program->status = status;
         program->state = status == CLATTN_SUCCESS ? CLATTN__READY : CLATTN__FAILED;

@@ -23,7 +23,7 @@ typedef struct clattn__program {
     const char *path; /* its name */
     const clattn__recipe *recipe;
     clattn__tile tile;
-    int32_t score_full, has_status; /* say which kernels there are */
+    clattn__kernel_shape shape;                                                  /* without the texts */
     enum { CLATTN__NEW, CLATTN__BUILDING, CLATTN__READY, CLATTN__FAILED } state; /* by context's mutex */
     clattn_status status; /* of a failed one; COMPILE_FAILED: another tile may do */
     char reason[160];     /* likewise */

@@ -9,10 +9,12 @@ typedef struct clattn__kernel_shape {
     int32_t dtype_q, dtype_k, dtype_v, dtype_o, dtype_bias;
     int32_t dim_qk_class, dim_v_class; /* clattn__head_dim_class */
     int32_t score_full;                /* something that changes single scores takes part */
+    int32_t score_formula;             /* and nothing but softcap and ALiBi */
     int32_t page_size;                 /* 0: no pages */
     int32_t v_in_k;
     int32_t has_status;
     int32_t heads_per_kv; /* tells decode tiles how many rows a call has at least; compiled nowhere */
+    int32_t is_causal;    /* likewise, tells where tiles of many rows waste some at the border */
     const char *score_mod, *mask_mod; /* the caller's texts, valid while a plan is made; or NULL */
 } clattn__kernel_shape;
 
@@ -23,11 +25,14 @@ typedef struct clattn__tile {
     int32_t work_items; /* of a work-group */
     int32_t map_rows;   /* scores of an entry of the tile map; divide block_q and block_k */
     int32_t map_keys;
-    int32_t groups_per_unit; /* decode: work-groups that a compute unit runs at a time; splits aim at it */
+    int32_t groups_per_unit; /* work-groups that a compute unit runs at a time, where splits (decode) or
+                                resident groups aim at it */
     int32_t longest_q;       /* decode: where a plan has prefill kernels too, longer q are theirs */
-    uint64_t local_bytes;    /* estimate; the built kernel is asked again */
-    char options[256];       /* the path's own -D options */
-    char label[64];          /* for clattn_plan_describe: "128x64, 8x16 work-items, separate buffers" */
+    int32_t
+        registers; /* of a work-item at most, where a kernel shares them out anew; 0: the driver's choice */
+    uint64_t local_bytes; /* estimate; the built kernel is asked again */
+    char options[256];    /* the path's own -D options */
+    char label[64];       /* for clattn_plan_describe: "128x64, 8x16 work-items, separate buffers" */
 } clattn__tile;
 
 /* The compiled head dims: 32, 64, 96, 128, then steps of 64 up to 576. */
@@ -39,6 +44,8 @@ int clattn__tile_portable(clattn__tile *out, const clattn__device *device, const
                           int index);
 int clattn__tile_cpu(clattn__tile *out, const clattn__device *device, const clattn__kernel_shape *shape,
                      int index);
+int clattn__tile_nvidia_wgmma(clattn__tile *out, const clattn__device *device,
+                              const clattn__kernel_shape *shape, int index);
 int clattn__tile_nvidia_mma(clattn__tile *out, const clattn__device *device,
                             const clattn__kernel_shape *shape, int index);
 /* Likewise of decode kernels: block_q counts pairs of query and head. */

@@ -8,6 +8,9 @@
 
 enum { WARP = 32 };
 
+/* What scores a row can have: these and those before. */
+typedef enum scores { LEAN, FORMULA, FULL } scores;
+
 typedef struct row {
     int32_t max_dim;   /* for head dim classes up to this, q.k's and v's */
     int32_t row_tiles; /* of 16 query rows, of a warp */
@@ -15,10 +18,10 @@ typedef struct row {
     int32_t block_k;
     int32_t stages;
     int32_t turns;
-    int32_t late;      /* the next tiles are asked for after a turn's first product, not before it */
-    int32_t q_held;    /* steps of 16 columns (f32: 8) of Q in registers */
-    int32_t q_apart;   /* 0: Q is loaded where the ring comes to be; it is then held whole */
-    int32_t only_lean; /* full scores would spill */
+    int32_t late;    /* the next tiles are asked for after a turn's first product, not before it */
+    int32_t q_held;  /* steps of 16 columns (f32: 8) of Q in registers */
+    int32_t q_apart; /* 0: Q is loaded where the ring comes to be; it is then held whole */
+    scores most;     /* others would spill */
 } row;
 
 /* clang-format off */
@@ -27,42 +30,42 @@ typedef struct row {
  * causal, driver 580.159.04, 2026-11-30, where measured. Of 16 bits, the last of each takes no more than the 48 KiB that
  * every driver grants. */
 static const row half_rows[] = {
-    /* dim, row tiles, warps, keys, stages, turns, late, Q held, apart, only lean */
-    {64, 2, 8, 64, 4, 1, 0, ALL, 1, 1}, /* 361 / 326 */
-    {64, 2, 8, 64, 4, 1, 0, ALL, 0, 1},
-    {64, 2, 8, 32, 4, 1, 0, ALL, 1, 0},
-    {64, 2, 8, 32, 4, 1, 0, ALL, 0, 0},
+    /* dim, row tiles, warps, keys, stages, turns, late, Q held, apart, most */
+    {64, 2, 8, 64, 4, 1, 0, ALL, 1, FORMULA}, /* 361 / 326 */
+    {64, 2, 8, 64, 4, 1, 0, ALL, 0, FORMULA},
+    {64, 2, 8, 32, 4, 1, 0, ALL, 1, FULL},
+    {64, 2, 8, 32, 4, 1, 0, ALL, 0, FULL},
 
-    {96, 2, 8, 32, 4, 1, 1, 4, 1, 1}, /* 296 */
-    {96, 1, 8, 32, 4, 1, 1, ALL, 1, 0},
-    {96, 1, 8, 32, 3, 1, 1, ALL, 0, 0},
+    {96, 2, 8, 32, 4, 1, 1, 4, 1, FORMULA}, /* 296 */
+    {96, 1, 8, 32, 4, 1, 1, ALL, 1, FULL},
+    {96, 1, 8, 32, 3, 1, 1, ALL, 0, FULL},
 
-    {128, 2, 8, 32, 3, 1, 0, 4, 1, 1}, /* 360 / 313 */
-    {128, 1, 8, 32, 3, 1, 0, 0, 1, 0},
-    {128, 1, 8, 32, 2, 0, 0, ALL, 0, 0},
+    {128, 2, 8, 32, 3, 1, 1, 0, 1, FORMULA},
+    {128, 1, 8, 32, 3, 1, 0, 0, 1, FULL},
+    {128, 1, 8, 32, 2, 0, 0, ALL, 0, FULL},
 
-    {192, 1, 8, 32, 3, 1, 1, 0, 1, 0}, /* 262 */
-    {192, 1, 8, 32, 3, 1, 1, ALL, 0, 0},
-    {192, 1, 4, 16, 3, 0, 0, ALL, 0, 0},
+    {192, 1, 8, 32, 3, 1, 1, 0, 1, FULL}, /* 262 */
+    {192, 1, 8, 32, 3, 1, 1, ALL, 0, FULL},
+    {192, 1, 4, 16, 3, 0, 0, ALL, 0, FULL},
 
-    {256, 1, 8, 32, 2, 0, 0, 0, 1, 1}, /* 261 */
-    {256, 1, 8, 16, 3, 1, 0, 0, 1, 0},
-    {256, 1, 8, 32, 2, 0, 0, ALL, 0, 1},
-    {256, 1, 4, 16, 2, 0, 0, ALL, 0, 1},
+    {256, 1, 8, 32, 2, 0, 0, 0, 1, FORMULA}, /* 261 */
+    {256, 1, 8, 16, 3, 1, 0, 0, 1, FULL},
+    {256, 1, 8, 32, 2, 0, 0, ALL, 0, FORMULA},
+    {256, 1, 4, 16, 2, 0, 0, ALL, 0, FORMULA},
 };
 
 /* Beyond a head dim of 128 the three terms of a product leave no room for O in the registers. */
 static const row f32_rows[] = {
-    /* dim, row tiles, warps, keys, stages, turns, late, Q held, apart, only lean */
-    {64, 1, 8, 32, 2, 0, 0, 0, 1, 0},
-    {64, 1, 8, 16, 2, 0, 0, ALL, 0, 0},
+    /* dim, row tiles, warps, keys, stages, turns, late, Q held, apart, most */
+    {64, 1, 8, 32, 2, 0, 0, 0, 1, FULL},
+    {64, 1, 8, 16, 2, 0, 0, ALL, 0, FULL},
 
-    {96, 1, 8, 32, 2, 0, 0, 0, 1, 0},
-    {96, 1, 4, 16, 2, 0, 0, ALL, 0, 0},
+    {96, 1, 8, 32, 2, 0, 0, 0, 1, FULL},
+    {96, 1, 4, 16, 2, 0, 0, ALL, 0, FULL},
 
-    {128, 1, 8, 16, 2, 0, 0, 0, 1, 0},
-    {128, 1, 4, 16, 2, 0, 0, 0, 1, 0},
-    {128, 1, 2, 8, 2, 0, 0, 0, 1, 0},
+    {128, 1, 8, 16, 2, 0, 0, 0, 1, FULL},
+    {128, 1, 4, 16, 2, 0, 0, 0, 1, FULL},
+    {128, 1, 2, 8, 2, 0, 0, 0, 1, FULL},
 };
 
 /* clang-format on */
@@ -118,6 +121,11 @@ static void fill_tile(clattn__tile *out, const row *r, const clattn__kernel_shap
              (int)r->block_k, (int)r->warps, (int)r->stages, r->turns ? ", in turns" : "");
 }
 
+static scores scores_of(const clattn__kernel_shape *shape)
+{
+    return shape->score_formula ? FORMULA : shape->score_full ? FULL : LEAN;
+}
+
 int clattn__tile_nvidia_mma(clattn__tile *out, const clattn__device *device,
                             const clattn__kernel_shape *shape, int index)
 {
@@ -126,7 +134,7 @@ int clattn__tile_nvidia_mma(clattn__tile *out, const clattn__device *device,
         const row *r = &table.rows[i];
         const size_t work_items = (size_t)(WARP * r->warps);
         if (shape->dim_qk_class > r->max_dim || shape->dim_v_class > r->max_dim ||
-            (shape->score_full && r->only_lean) || local_bytes(r, shape) > device->local_bytes ||
+            scores_of(shape) > r->most || local_bytes(r, shape) > device->local_bytes ||
             work_items > device->max_work_group || work_items > device->max_work_items_0 || index-- > 0)
             continue;
         fill_tile(out, r, shape);

@@ -46,7 +46,10 @@ static void write_key(char *out, size_t capacity, const clattn__path *path, int 
     snprintf(out, capacity, "tile %s %s %s,%s,%s %d/%d %s %d: ", path->name, programs[program],
              clattn__dtype_of(shape->dtype_q)->name, clattn__dtype_of(shape->dtype_k)->name,
              clattn__dtype_of(shape->dtype_v)->name, (int)shape->dim_qk_class, (int)shape->dim_v_class,
-             shape->score_full ? "full" : "lean", (int)heads);
+             clattn__by_formula(&path->recipe[program], shape) ? "formula"
+             : shape->score_full                               ? "full"
+                                                               : "lean",
+             (int)heads);
 }
 
 static void write_end(char out[END_LINE], const char *text, size_t bytes)

@@ -41,7 +41,7 @@ static const option_row bench_rows[] = {
     {OPTION_WINDOW, "window", 0, ARGUMENT_REQUIRED, "L,R", "keys seen left and right of the row; -1: all"},
     {BENCH_BLOCK_SPARSE, "block-sparse", 0, ARGUMENT_REQUIRED, "DENSITY",
      "random lists of key tiles (128 x 128), this share of them"},
-    {OPTION_PATH, "path", 0, ARGUMENT_REQUIRED, "NAME", "auto, portable, cpu or nvidia_mma"},
+    {OPTION_PATH, "path", 0, ARGUMENT_REQUIRED, "NAME", "auto, portable, cpu, nvidia_mma or nvidia_wgmma"},
     {OPTION_LAYOUT, "layout", 0, ARGUMENT_REQUIRED, "bhsd|bshd", "of q, k, v and o; default: bhsd"},
     {OPTION_LSE, "lse", 0, ARGUMENT_NONE, NULL, "also the log-sum-exp of every row"},
     {OPTION_SOFTCAP, "softcap", 0, ARGUMENT_REQUIRED, "X", "scores become X * tanh(score / X)"},

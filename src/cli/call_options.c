@@ -91,7 +91,7 @@ const option_row call_rows[] = {
     {OPTION_MASK_MOD, "mask-mod", 0, ARGUMENT_REQUIRED, "TEXT", "OpenCL C that is 0 for a forbidden key"},
     {OPTION_USER_VALUES, "user-values", 0, ARGUMENT_REQUIRED, "A,B,C,D",
      "1 to 4 numbers that both texts see as `values`"},
-    {OPTION_PATH, "path", 0, ARGUMENT_REQUIRED, "NAME", "auto, portable, cpu or nvidia_mma"},
+    {OPTION_PATH, "path", 0, ARGUMENT_REQUIRED, "NAME", "auto, portable, cpu, nvidia_mma or nvidia_wgmma"},
     {OPTION_STRIDES, "strides", 0, ARGUMENT_REQUIRED, "T=B,H,N",
      "lay tensor T (of the input, o or lse) out so; in elements"},
     {OPTION_OFFSET_BYTES, "offset-bytes", 0, ARGUMENT_REQUIRED, "T=N",

@@ -20,7 +20,8 @@ enum { CHECK_QUICK = OPTION_COMMAND, CHECK_SEED, CHECK_CASES, CHECK_VARIANTS, CH
 static const option_row check_rows[] = {
     {CHECK_QUICK, "quick", 0, ARGUMENT_NONE, NULL,
      "a few programs only (on CPUs, portable with small tiles)"},
-    {OPTION_PATH, "path", 0, ARGUMENT_REQUIRED, "NAME", "only this path: portable, cpu or nvidia_mma"},
+    {OPTION_PATH, "path", 0, ARGUMENT_REQUIRED, "NAME",
+     "only this path: portable, cpu, nvidia_mma or nvidia_wgmma"},
     {OPTION_PHASE, "phase", 0, ARGUMENT_REQUIRED, "NAME", "only these kernels: prefill or decode"},
     {CHECK_VARIANTS, "variants", 0, ARGUMENT_REQUIRED, "NAME",
      "only these groups: lean, full, dims, mods, sequences or pages"},
@@ -314,7 +315,7 @@ static int run_paths(check_state *s, const common_options *common)
     int paths = 0;
     s->used = &s->device;
     s->local_bytes = common->local_bytes;
-    for (int32_t path = CLATTN_PATH_PORTABLE; path <= CLATTN_PATH_NVIDIA_MMA; path++) {
+    for (int32_t path = CLATTN_PATH_PORTABLE; path <= CLATTN_PATH_NVIDIA_WGMMA; path++) {
         if ((s->path && s->path != path) || !path_applies(s, path))
             continue;
         paths++;

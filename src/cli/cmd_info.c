@@ -134,7 +134,7 @@ static int describe(cli_device *d, int phase, int32_t dtype, int32_t head_dim, c
 /* Every path that cannot be had, with the reason. */
 static void print_paths(cli_device *d, cJSON *json)
 {
-    for (int32_t path = CLATTN_PATH_PORTABLE; path <= CLATTN_PATH_NVIDIA_MMA; path++) {
+    for (int32_t path = CLATTN_PATH_PORTABLE; path <= CLATTN_PATH_NVIDIA_WGMMA; path++) {
         char why[256] = "";
         const clattn_plan_desc desc = desc_of(CLATTN_PHASE_PREFILL, CLATTN_DTYPE_F16, 64, path);
         const int applies = clattn_plan_supported(d->clattn, &desc, why, sizeof why) == CLATTN_SUCCESS;

@@ -21,7 +21,7 @@ static const option_row source_rows[] = {
     {SOURCE_DTYPE, "dtype", 0, ARGUMENT_REQUIRED, "TYPE", "f32 (default), f16 or bf16; or q,k,v,o apart"},
     {SOURCE_HEAD_DIM, "head-dim", 0, ARGUMENT_REQUIRED, "D", "default 64; or QK,V apart: 192,128"},
     {SOURCE_HEADS, "heads", 0, ARGUMENT_REQUIRED, "N", "query heads, or query,KV heads: 32,8"},
-    {OPTION_PATH, "path", 0, ARGUMENT_REQUIRED, "NAME", "auto, portable, cpu or nvidia_mma"},
+    {OPTION_PATH, "path", 0, ARGUMENT_REQUIRED, "NAME", "auto, portable, cpu, nvidia_mma or nvidia_wgmma"},
     {SOURCE_BIAS, "bias", 0, ARGUMENT_OPTIONAL, "TYPE", "a bias takes part; its type: f32 if none is named"},
     {SOURCE_OPERATION, "operation", 0, ARGUMENT_REQUIRED, "NAME",
      "forward (default), append, merge or convert"},

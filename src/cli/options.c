@@ -303,6 +303,7 @@ static const struct {
     {CLATTN_PATH_PORTABLE, "portable"},
     {CLATTN_PATH_CPU, "cpu"},
     {CLATTN_PATH_NVIDIA_MMA, "nvidia_mma"},
+    {CLATTN_PATH_NVIDIA_WGMMA, "nvidia_wgmma"},
 };
 
 int option_path(const char *name, const char *value, int32_t *out)
@@ -312,7 +313,8 @@ int option_path(const char *name, const char *value, int32_t *out)
             *out = paths[i].id;
             return CLI_OK;
         }
-    return cli_fail(CLI_USAGE, "--%s '%.60s': expected auto, portable, cpu or nvidia_mma", name, value);
+    return cli_fail(CLI_USAGE, "--%s '%.60s': expected auto, portable, cpu, nvidia_mma or nvidia_wgmma", name,
+                    value);
 }
 
 const char *path_name(int32_t path)

@@ -1,71 +1,66 @@
-/* warp.c: the functions of emulated_ptx.cl. Every work-item is a fiber; the 32 of a warp run one after the
+/* warp.c: the work-items of a group take turns. Every one is a fiber; the 32 of a warp run one after the
  * other up to the next instruction that they execute together, which is then done for all.
  *
- * What a GPU does not promise does not happen either, or happens as badly as it may: an asynchronous copy
- * spoils its destination at once and arrives only when it is waited for. */
+ * What a GPU does not promise does not happen either, or happens as badly as it may: warps run in several
+ * orders, and whoever tells others that something is done lets them run first. */
 #include "warp.h"
 
-#include <immintrin.h>
-#include <math.h>
-#include <stdint.h>
+#include "execute.h"
+#include "machine.h"
+
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { LANES = 32, MOST_ITEMS = 1024, STACK_BYTES = 256 * 1024, MOST_COPIES = 512, BARRIERS = 16 };
+enum { STACK_BYTES = 256 * 1024, NAMED_BARRIERS = 16 };
 
-typedef enum operation {
-    START,
-    LOAD_MATRICES,
-    LOAD_MATRICES_TRANSPOSED,
-    MULTIPLY_TF32,
-    MULTIPLY_F16,
-    MULTIPLY_BF16,
-    ACROSS,
-    FROM,
-    ANY,
-    WAIT_AT,
-    ARRIVE_AT,
-    END
-} operation;
+lane *lanes;
+lane *current;
+size_t group_number, group_items;
+uint32_t warp_registers[MOST_WARPS];
 
-typedef struct copy {
-    void *to;
-    const void *from; /* NULL: zeros */
-    int group;
-} copy;
-
-typedef struct lane {
-    void *stack; /* its own memory */
-    void *stack_pointer;
-    operation at; /* what it waits to execute, with its operands: */
-    uint32_t number[2];
-    uint32_t *words;
-    const uint32_t *a;
-    float *d;
-    copy copies[MOST_COPIES];
-    int num_copies, group; /* group: that is open */
-} lane;
-
-static lane *lanes;
-static lane *current;
-static size_t group_number, group_items;
-static warp_kernel run;
-static void *const *run_buffers;
-static const void *run_args;
+static const warp_launch *launched;
 static void *scheduler_pointer;
 
 static struct {
     uint32_t arrived;
-    size_t waiting[MOST_ITEMS / LANES];
+    size_t waiting[MOST_WARPS];
     size_t num_waiting;
-} barriers[BARRIERS];
-static int is_blocked[MOST_ITEMS / LANES];
+} named[NAMED_BARRIERS];
+static int is_blocked[MOST_WARPS]; /* at one of them */
 
-static void fail(const char *what)
+/* ---- Failure ---- */
+
+static const char *statement_of(const lane *l) { return l->frame ? l->frame->statement->text : "its begin"; }
+
+void fail(const char *format, ...)
 {
-    fprintf(stderr, "emulated work-group %zu, work-item %zu: %s\n", group_number,
-            current ? (size_t)(current - lanes) : 0, what);
+    va_list arguments;
+    fprintf(stderr, "emulated work-group %zu, work-item %zu: ", group_number,
+            current ? (size_t)(current - lanes) : 0);
+    va_start(arguments, format);
+    vfprintf(stderr, format, arguments);
+    va_end(arguments);
+    fprintf(stderr, "\n    at %.160s\n", current ? statement_of(current) : "the launch");
+    abort();
+}
+
+_Noreturn static void fail_at_deadlock(void)
+{
+    fprintf(stderr, "emulated work-group %zu: all wait\n", group_number);
+    for (size_t w = 0; w < group_items / LANES; w++) {
+        const lane *l = &lanes[w * LANES];
+        while (l < &lanes[w * LANES + LANES - 1] && l->state != LANE_PHASE)
+            l++;
+        fprintf(stderr, "  warp %zu: ", w);
+        if (l->state == LANE_PHASE) {
+            fprintf(stderr, "parity %u of 0x%x (", (unsigned)l->parity, (unsigned)l->barrier);
+            phases_describe(l->barrier);
+            fprintf(stderr, ")\n");
+        } else
+            fprintf(stderr, "%s at %.100s\n", l->state == LANE_ENDED ? "ended" : "waits", statement_of(l));
+    }
     abort();
 }
 
@@ -77,17 +72,17 @@ __asm__(".text\n.globl warp_switch\n.hidden warp_switch\nwarp_switch:\n"
         "mov %rsp, (%rdi)\nmov %rsi, %rsp\n"
         "pop %r15\npop %r14\npop %r13\npop %r12\npop %rbx\npop %rbp\nret\n");
 
-static void pause_at(operation at)
+void pause_in(lane_state state)
 {
-    current->at = at;
+    current->state = state;
     warp_switch(&current->stack_pointer, scheduler_pointer);
 }
 
 static void fiber(void)
 {
-    run(run_buffers, run_args);
+    launched->kernel(launched->buffers, launched->args);
     for (;;)
-        pause_at(END);
+        pause_in(LANE_ENDED);
 }
 
 static void prepare(lane *l)
@@ -102,360 +97,267 @@ static void prepare(lane *l)
         *--at = NULL;
     l->stack_pointer = at;
     l->num_copies = l->group = 0;
-    l->at = START;
+    l->shown = 0;
+    l->frame = NULL;
+    l->state = LANE_READY;
 }
 
-/* ---- Local memory ---- */
+/* ---- What kernels call ---- */
 
-static uintptr_t local_base;
-
-uint32_t local_address(const void *p)
+void ptx_execute(int statement, int num_slots, uint64_t *slots)
 {
-    local_base = (uintptr_t)p & ~(uintptr_t)UINT32_MAX;
-    return (uint32_t)(uintptr_t)p;
+    execute_statement(&launched->program->statements[statement], num_slots, slots);
 }
 
-static void *local_at(uint32_t address) { return (void *)(local_base | address); }
+uint64_t program_memory(void) { return (uint64_t)(uintptr_t)launched->program->memory; }
 
-void load_local(uint32_t *r, uint32_t address) { memcpy(r, local_at(address), 16); }
-void store_local_words(uint32_t address, const uint32_t *x) { memcpy(local_at(address), x, 16); }
-
-void load_16(uint32_t *r, const void *from)
-{
-    if ((uintptr_t)from % 16 != 0)
-        fail("16 bytes from an address that is no multiple of 16");
-    memcpy(r, from, 16);
-}
-
-void copy_16(uint32_t to, const void *from, int zero)
-{
-    if (to % 16 != 0 || (!zero && (uintptr_t)from % 16 != 0))
-        fail("cp.async of an address that is no multiple of 16");
-    if (current->num_copies == MOST_COPIES)
-        fail("too many copies under way");
-    memset(local_at(to), 0xff, 16);
-    current->copies[current->num_copies++] = (copy){local_at(to), zero ? NULL : from, current->group};
-}
-
-void close_copies(void) { current->group++; }
-
-void wait_for_copies(int open)
-{
-    int kept = 0;
-    for (int i = 0; i < current->num_copies; i++) {
-        const copy *c = &current->copies[i];
-        if (c->group >= current->group - open) {
-            current->copies[kept++] = *c;
-            continue;
-        }
-        if (c->from != NULL)
-            memcpy(c->to, c->from, 16);
-        else
-            memset(c->to, 0, 16);
-    }
-    current->num_copies = kept;
-}
-
-/* ---- Arithmetic ---- */
-
-float float_of_half(uint16_t bits) { return _cvtsh_ss(bits); }
-uint16_t half_of_float(float x) { return _cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT); }
-
-static float float_of_bits(uint32_t bits)
-{
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-static uint32_t bits_of_float(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-
-static uint32_t bfloat(float x)
-{
-    const uint32_t bits = bits_of_float(x);
-    return x != x ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-}
-
-uint32_t pack_2(float low, float high) { return half_of_float(low) | (uint32_t)half_of_float(high) << 16; }
-uint32_t pack_3(float low, float high) { return bfloat(low) | bfloat(high) << 16; }
-
-float exp2_of(float x)
-{
-    const float y = exp2f(x);
-    return y < 0x1p-126f ? 0.0f : y;
-}
-
-/* ---- Instructions of a warp ---- */
-
-void load_matrices(uint32_t *r, uint32_t address)
-{
-    current->words = r;
-    current->number[0] = address;
-    pause_at(LOAD_MATRICES);
-}
-
-void load_matrices_transposed(uint32_t *r, uint32_t address)
-{
-    current->words = r;
-    current->number[0] = address;
-    pause_at(LOAD_MATRICES_TRANSPOSED);
-}
-
-static void multiply(operation at, float *d, const uint32_t *a, uint32_t b0, uint32_t b1)
-{
-    current->d = d;
-    current->a = a;
-    current->number[0] = b0;
-    current->number[1] = b1;
-    pause_at(at);
-}
-
-void multiply_1(float *d, const uint32_t *a, uint32_t b0, uint32_t b1)
-{
-    multiply(MULTIPLY_TF32, d, a, b0, b1);
-}
-void multiply_2(float *d, const uint32_t *a, uint32_t b0, uint32_t b1)
-{
-    multiply(MULTIPLY_F16, d, a, b0, b1);
-}
-void multiply_3(float *d, const uint32_t *a, uint32_t b0, uint32_t b1)
-{
-    multiply(MULTIPLY_BF16, d, a, b0, b1);
-}
-
-uint32_t bits_across(uint32_t x, uint32_t mask)
-{
-    uint32_t result = x;
-    current->words = &result;
-    current->number[0] = x;
-    current->number[1] = mask;
-    pause_at(ACROSS);
-    return result;
-}
-
-uint32_t bits_from(uint32_t x, uint32_t lane)
-{
-    uint32_t result = x;
-    current->words = &result;
-    current->number[0] = x;
-    current->number[1] = lane;
-    pause_at(FROM);
-    return result;
-}
-
-int any_in_warp(int condition)
-{
-    uint32_t result = 0;
-    current->words = &result;
-    current->number[0] = condition != 0;
-    pause_at(ANY);
-    return (int)result;
-}
-
-void wait_at(uint32_t name, uint32_t items)
-{
-    current->number[0] = name;
-    current->number[1] = items;
-    pause_at(WAIT_AT);
-}
-
-void arrive_at(uint32_t name, uint32_t items)
-{
-    current->number[0] = name;
-    current->number[1] = items;
-    pause_at(ARRIVE_AT);
-}
-
-/* barrier(), get_local_id() and get_group_id(), by the names that clang gives them. */
+/* barrier(), get_local_id() and the like, by the names that clang gives them. */
 void emulated_barrier(unsigned flags) __asm__("_Z7barrierj");
 size_t emulated_local_id(unsigned axis) __asm__("_Z12get_local_idj");
 size_t emulated_group_id(unsigned axis) __asm__("_Z12get_group_idj");
+size_t emulated_num_groups(unsigned axis) __asm__("_Z14get_num_groupsj");
 
 void emulated_barrier(unsigned flags)
 {
+    static ptx_operand name = {.kind = PTX_NUMBER};
+    static ptx_instruction wait = {
+        .operation = PTX_WAIT_AT, .name = "barrier()", .guard = -1, .num_operands = 1, .operands = &name};
+    static char text[] = "barrier()";
+    static const ptx_statement whole = {.text = text, .code = &wait, .length = 1};
     (void)flags;
-    wait_at(0, (uint32_t)group_items);
+    execute_statement(&whole, 0, NULL);
 }
 
 size_t emulated_local_id(unsigned axis) { return axis == 0 ? (size_t)(current - lanes) : 0; }
 size_t emulated_group_id(unsigned axis) { return axis == 1 ? group_number : 0; }
+size_t emulated_num_groups(unsigned axis) { return axis == 1 ? launched->groups : 1; }
 
-static void do_load_matrices(lane *warp, int transposed)
+/* ---- Instructions of a warp ---- */
+
+static uint32_t number_of(const lane *l, int operand) { return (uint32_t)value_at(l->frame, operand); }
+
+static void shuffle(lane *warp)
 {
+    const ptx_instruction *at = warp->frame->at;
+    const int flips = strstr(at->name, ".bfly.") != NULL;
+    uint32_t before[LANES];
+    if (at->num_operands != 5 || number_of(warp, 3) != 31 || number_of(warp, 4) != UINT32_MAX ||
+        (!flips && !strstr(at->name, ".idx.")))
+        fail("%s", at->name);
     for (int i = 0; i < LANES; i++)
-        for (int matrix = 0; matrix < 4; matrix++) {
-            uint16_t pair[2];
-            for (int e = 0; e < 2; e++) {
-                const int along = i % 4 * 2 + e, row = transposed ? along : i / 4,
-                          column = transposed ? i / 4 : along;
-                const uint32_t address = warp[8 * matrix + row].number[0];
-                if (address % 16 != 0)
-                    fail("ldmatrix of an address that is no multiple of 16");
-                memcpy(&pair[e], (const char *)local_at(address) + 2 * column, 2);
-            }
-            warp[i].words[matrix] = pair[0] | (uint32_t)pair[1] << 16;
-        }
-}
-
-static float half_of(uint32_t word, int high, int is_bf16)
-{
-    const uint16_t bits = (uint16_t)(word >> 16 * high);
-    return is_bf16 ? float_of_bits((uint32_t)bits << 16) : float_of_half(bits);
-}
-
-static void do_multiply_16(lane *warp, int is_bf16)
-{
-    float a[16][16], b[16][8];
-    for (int i = 0; i < LANES; i++)
-        for (int e = 0; e < 2; e++) {
-            const int g = i / 4, k = i % 4 * 2 + e;
-            a[g][k] = half_of(warp[i].a[0], e, is_bf16);
-            a[g + 8][k] = half_of(warp[i].a[1], e, is_bf16);
-            a[g][k + 8] = half_of(warp[i].a[2], e, is_bf16);
-            a[g + 8][k + 8] = half_of(warp[i].a[3], e, is_bf16);
-            b[k][g] = half_of(warp[i].number[0], e, is_bf16);
-            b[k + 8][g] = half_of(warp[i].number[1], e, is_bf16);
-        }
-    for (int i = 0; i < LANES; i++)
-        for (int e = 0; e < 4; e++) {
-            const int row = i / 4 + e / 2 * 8, column = i % 4 * 2 + e % 2;
-            double sum = warp[i].d[e];
-            for (int k = 0; k < 16; k++)
-                sum += (double)a[row][k] * b[k][column];
-            warp[i].d[e] = (float)sum;
-        }
-}
-
-/* The units read 19 bits of each number. */
-static float tf32(uint32_t word) { return float_of_bits(word & 0xffffe000u); }
-
-static void do_multiply_tf32(lane *warp)
-{
-    float a[16][8], b[8][8];
+        before[i] = number_of(&warp[i], 1);
     for (int i = 0; i < LANES; i++) {
-        const int g = i / 4, k = i % 4;
-        a[g][k] = tf32(warp[i].a[0]);
-        a[g + 8][k] = tf32(warp[i].a[1]);
-        a[g][k + 4] = tf32(warp[i].a[2]);
-        a[g + 8][k + 4] = tf32(warp[i].a[3]);
-        b[k][g] = tf32(warp[i].number[0]);
-        b[k + 4][g] = tf32(warp[i].number[1]);
+        const uint32_t which = number_of(&warp[i], 2);
+        operand_set(warp[i].frame, &at->operands[0], before[(flips ? (uint32_t)i ^ which : which) % LANES]);
     }
+}
+
+static void vote(lane *warp)
+{
+    const ptx_instruction *at = warp->frame->at;
+    uint32_t any = 0;
+    if (at->num_operands != 3 || number_of(warp, 2) != UINT32_MAX)
+        fail("%s", at->name);
     for (int i = 0; i < LANES; i++)
-        for (int e = 0; e < 4; e++) {
-            const int row = i / 4 + e / 2 * 8, column = i % 4 * 2 + e % 2;
-            double sum = warp[i].d[e];
-            for (int k = 0; k < 8; k++)
-                sum += (double)a[row][k] * b[k][column];
-            warp[i].d[e] = (float)sum;
-        }
+        any |= number_of(&warp[i], 1);
+    for (int i = 0; i < LANES; i++)
+        operand_set(warp[i].frame, &at->operands[0], any != 0);
 }
 
-static void meet(size_t warp, uint32_t name, uint32_t items, int waits)
+/* elect.sync: lane|predicate, mask; as lane 0 */
+static void elect(lane *warp)
 {
-    if (name >= BARRIERS)
+    const ptx_instruction *at = warp->frame->at;
+    for (int i = 0; i < LANES; i++)
+        operand_set(warp[i].frame, &at->operands[at->num_operands - 2], i == 0);
+}
+
+static void meet(lane *warp, int waits)
+{
+    const size_t number = (size_t)(warp - lanes) / LANES;
+    const uint32_t name = number_of(warp, 0);
+    const uint32_t items = warp->frame->at->num_operands > 1 ? number_of(warp, 1) : (uint32_t)group_items;
+    if (name >= NAMED_BARRIERS)
         fail("a barrier that is not there");
+    for (int i = 0; i < LANES; i++)
+        if (number_of(&warp[i], 0) != name)
+            fail("a warp at several barriers");
     if (waits) {
-        is_blocked[warp] = 1;
-        barriers[name].waiting[barriers[name].num_waiting++] = warp;
+        is_blocked[number] = 1;
+        named[name].waiting[named[name].num_waiting++] = number;
     }
-    barriers[name].arrived += LANES;
-    if (barriers[name].arrived > items)
+    named[name].arrived += LANES;
+    if (named[name].arrived > items)
         fail("more work-items at a barrier than it is for");
-    if (barriers[name].arrived < items)
+    if (named[name].arrived < items)
         return;
-    for (size_t i = 0; i < barriers[name].num_waiting; i++)
-        is_blocked[barriers[name].waiting[i]] = 0;
-    barriers[name].arrived = 0;
-    barriers[name].num_waiting = 0;
+    for (size_t i = 0; i < named[name].num_waiting; i++)
+        is_blocked[named[name].waiting[i]] = 0;
+    named[name].arrived = 0;
+    named[name].num_waiting = 0;
 }
 
-static void execute(lane *warp)
+/* Returns whether others go first. */
+static int execute(lane *warp)
 {
-    int any = 0;
-    switch (warp->at) {
-    case LOAD_MATRICES:
-    case LOAD_MATRICES_TRANSPOSED:
-        do_load_matrices(warp, warp->at == LOAD_MATRICES_TRANSPOSED);
-        break;
-    case MULTIPLY_TF32:
-        do_multiply_tf32(warp);
-        break;
-    case MULTIPLY_F16:
-    case MULTIPLY_BF16:
-        do_multiply_16(warp, warp->at == MULTIPLY_BF16);
-        break;
-    case ACROSS:
-        for (int i = 0; i < LANES; i++)
-            *warp[i].words = warp[(uint32_t)i ^ warp[i].number[1]].number[0];
-        break;
-    case FROM:
-        for (int i = 0; i < LANES; i++)
-            *warp[i].words = warp[warp[i].number[1] % LANES].number[0];
-        break;
-    case ANY:
-        for (int i = 0; i < LANES; i++)
-            any |= (int)warp[i].number[0];
-        for (int i = 0; i < LANES; i++)
-            *warp[i].words = (uint32_t)any;
-        break;
-    case WAIT_AT:
-    case ARRIVE_AT:
-        meet((size_t)(warp - lanes) / LANES, warp->number[0], warp->number[1], warp->at == WAIT_AT);
-        break;
-    default:
-        break;
+    current = warp;
+    switch (warp->frame->at->operation) {
+    case PTX_SHUFFLE:
+        shuffle(warp);
+        return 0;
+    case PTX_VOTE:
+        vote(warp);
+        return 0;
+    case PTX_ELECT:
+        elect(warp);
+        return 0;
+    case PTX_WAIT_AT:
+    case PTX_ARRIVE_AT:
+        meet(warp, warp->frame->at->operation == PTX_WAIT_AT);
+        return 1;
+    case PTX_LOAD_MATRICES:
+    case PTX_MMA:
+        matrix_execute(warp);
+        return 0;
+    case PTX_WGMMA:
+    case PTX_WGMMA_COMMIT:
+    case PTX_WGMMA_FENCE:
+    case PTX_WGMMA_WAIT:
+        products_execute(warp);
+        return 0;
+    default: /* PTX_MEET_WARP */
+        return 0;
     }
 }
 
-/* Runs a warp up to its next barrier or its end. */
-static void advance(size_t number)
+/* ---- Turns ---- */
+
+typedef struct progress {
+    int ran, yields, collective, ended;
+} progress;
+
+static int may_run(lane *l, int is_first)
+{
+    current = l;
+    if (l->state == LANE_PHASE)
+        return phase_is_complete(l->barrier, l->parity);
+    return l->state == LANE_READY || (l->state == LANE_YIELDS && is_first);
+}
+
+static progress run_lanes(lane *warp, int is_first)
+{
+    progress p = {0, 0, 0, 0};
+    const lane *at = NULL;
+    for (int i = 0; i < LANES; i++) {
+        lane *l = &warp[i];
+        if (may_run(l, is_first)) {
+            warp_switch(&scheduler_pointer, l->stack_pointer);
+            p.ran = 1;
+        }
+        p.yields += l->state == LANE_YIELDS;
+        p.ended += l->state == LANE_ENDED;
+        if (l->state != LANE_COLLECTIVE)
+            continue;
+        p.collective++;
+        if (at != NULL && at->frame->at != l->frame->at) {
+            fprintf(stderr, "some are at %.160s\n", statement_of(at));
+            fail("the warp's work-items part ways");
+        }
+        at = l;
+    }
+    if (p.collective > 0 && p.ended > 0)
+        fail("work-items of a warp wait for some that have ended");
+    return p;
+}
+
+/* Runs a warp up to where it must, or should, wait. Returns whether it did anything. */
+static int advance(size_t number)
 {
     lane *warp = &lanes[number * LANES];
-    while (!is_blocked[number] && warp->at != END) {
-        for (int i = 0; i < LANES; i++) {
-            current = &warp[i];
-            warp_switch(&scheduler_pointer, current->stack_pointer);
-            if (current->at != warp->at)
-                fail("the warp's work-items part ways");
+    int advanced = 0;
+    for (int is_first = 1; !is_blocked[number]; is_first = 0) {
+        const progress p = run_lanes(warp, is_first);
+        advanced |= p.ran;
+        if (p.collective < LANES) {
+            if (p.yields > 0 || !p.ran)
+                break;
+            continue;
         }
-        execute(warp);
+        for (int i = 0; i < LANES; i++)
+            warp[i].state = LANE_READY;
+        advanced = 1;
+        if (execute(warp))
+            break;
+    }
+    return advanced;
+}
+
+static int has_ended(size_t number)
+{
+    for (int i = 0; i < LANES; i++)
+        if (lanes[number * LANES + (size_t)i].state != LANE_ENDED)
+            return 0;
+    return 1;
+}
+
+/* The warp that is next in a round: in order, backwards, or as it comes. */
+static size_t in_turn(size_t turn, size_t warps)
+{
+    static uint32_t seed = 1;
+    switch (group_number % 3) {
+    case 0:
+        return turn;
+    case 1:
+        return warps - 1 - turn;
+    default:
+        seed = seed * 1664525u + 1013904223u;
+        return (seed >> 8) % warps;
     }
 }
 
-void warp_run_group(warp_kernel kernel, void *const *buffers, const void *args, size_t items, size_t group)
+/* Who wants more than are left waits for ever. */
+static void check_registers(size_t warps)
 {
-    const size_t warps = items / LANES;
+    enum { REGISTERS = 65536 };
+    size_t total = 0;
+    for (size_t w = 0; w < warps; w++)
+        total += (size_t)warp_registers[w] * LANES;
+    if (total > REGISTERS)
+        fail("the warps want %zu registers", total);
+}
+
+void warp_run_group(const warp_launch *launch, size_t group)
+{
+    const size_t warps = launch->items / LANES;
     if (lanes == NULL && (lanes = calloc(MOST_ITEMS, sizeof *lanes)) == NULL)
         fail("out of memory");
-    if (items % LANES != 0 || items > MOST_ITEMS)
+    if (launch->items % LANES != 0 || launch->items > MOST_ITEMS || warps == 0)
         fail("work-groups of whole warps, and of 1024 work-items at most, are expected");
-    run = kernel;
-    run_buffers = buffers;
-    run_args = args;
+    launched = launch;
     group_number = group;
-    group_items = items;
-    memset(barriers, 0, sizeof barriers);
+    group_items = launch->items;
+    memset(named, 0, sizeof named);
     memset(is_blocked, 0, sizeof is_blocked);
-    for (size_t i = 0; i < items; i++)
+    for (size_t i = 0; i < launch->items; i++)
         prepare(&lanes[i]);
-    for (size_t ended = 0; ended < warps;) {
+    for (size_t w = 0; w < warps; w++)
+        warp_registers[w] = launch->program->registers;
+    local_begin(launch->program->local, launch->program->local_bytes);
+    copies_begin();
+    products_begin();
+    for (size_t ended = 0, idle = 0; ended < warps;) {
         int advanced = 0;
         ended = 0;
-        for (size_t i = 0; i < warps; i++) {
-            const size_t warp = group % 2 ? warps - 1 - i : i; /* no order may be relied upon */
-            if (!is_blocked[warp] && lanes[warp * LANES].at != END) {
-                advance(warp);
-                advanced = 1;
-            }
-            ended += lanes[warp * LANES].at == END;
-        }
-        if (!advanced && ended < warps)
-            fail("all wait at barriers");
+        for (size_t i = 0; i < warps; i++)
+            advanced |= advance(in_turn(i, warps));
+        for (size_t i = 0; i < warps; i++)
+            ended += (size_t)has_ended(i);
+        idle = advanced ? 0 : idle + 1;
+        if (idle > 64 && ended < warps) /* so many rounds meet every warp */
+            fail_at_deadlock();
     }
+    current = NULL;
+    check_registers(warps);
+    copies_check_end();
+    products_check_end();
 }

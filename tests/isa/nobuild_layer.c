@@ -10,8 +10,7 @@
  * CLATTN_ISA_VENDOR in the environment makes the device a GPU of that vendor and platform, so that
  * tiles and options for it are the ones printed; CLATTN_ISA_CAPABILITY is an NVIDIA device's, 10 * major +
  * minor. The local memory size comes from clattn's own --local-memory. */
-#include <CL/cl.h>
-#include <CL/cl_layer.h>
+#include "../layer/layer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,22 +19,10 @@
 /* cl_nv_device_attribute_query */
 enum { COMPUTE_CAPABILITY_MAJOR_NV = 0x4000, COMPUTE_CAPABILITY_MINOR_NV = 0x4001 };
 
-static const cl_icd_dispatch *next;
-static cl_icd_dispatch layer;
+const char layer_name[] = "clattn_nobuild";
 
 /* Programs and kernels are never looked into: one address serves for all of them. */
 static int nothing;
-
-static cl_int answer(const void *fact, size_t fact_size, size_t size, void *value, size_t *size_ret)
-{
-    if (value && size < fact_size)
-        return CL_INVALID_VALUE;
-    if (value)
-        memcpy(value, fact, fact_size);
-    if (size_ret)
-        *size_ret = fact_size;
-    return CL_SUCCESS;
-}
 
 static cl_int CL_API_CALL get_device_info(cl_device_id device, cl_device_info what, size_t size, void *value,
                                           size_t *size_ret)
@@ -44,15 +31,15 @@ static cl_int CL_API_CALL get_device_info(cl_device_id device, cl_device_info wh
     const char *capability = getenv("CLATTN_ISA_CAPABILITY");
     const cl_device_type type = CL_DEVICE_TYPE_GPU;
     if (what == CL_DEVICE_VENDOR && vendor)
-        return answer(vendor, strlen(vendor) + 1, size, value, size_ret);
+        return layer_answer(vendor, strlen(vendor) + 1, size, value, size_ret);
     if (what == CL_DEVICE_TYPE && vendor)
-        return answer(&type, sizeof type, size, value, size_ret);
+        return layer_answer(&type, sizeof type, size, value, size_ret);
     if ((what == COMPUTE_CAPABILITY_MAJOR_NV || what == COMPUTE_CAPABILITY_MINOR_NV) && capability) {
         const cl_uint number = (cl_uint)atoi(capability);
         const cl_uint digit = what == COMPUTE_CAPABILITY_MAJOR_NV ? number / 10 : number % 10;
-        return answer(&digit, sizeof digit, size, value, size_ret);
+        return layer_answer(&digit, sizeof digit, size, value, size_ret);
     }
-    return next->clGetDeviceInfo(device, what, size, value, size_ret);
+    return layer_below->clGetDeviceInfo(device, what, size, value, size_ret);
 }
 
 static cl_int CL_API_CALL get_platform_info(cl_platform_id platform, cl_platform_info what, size_t size,
@@ -60,28 +47,12 @@ static cl_int CL_API_CALL get_platform_info(cl_platform_id platform, cl_platform
 {
     const char *vendor = getenv("CLATTN_ISA_VENDOR");
     if (what == CL_PLATFORM_NAME && vendor)
-        return answer(vendor, strlen(vendor) + 1, size, value, size_ret);
-    return next->clGetPlatformInfo(platform, what, size, value, size_ret);
+        return layer_answer(vendor, strlen(vendor) + 1, size, value, size_ret);
+    return layer_below->clGetPlatformInfo(platform, what, size, value, size_ret);
 }
 
 /* Source of the program that was created last; the next build is its. */
 static char *source;
-
-static char *join(cl_uint count, const char **strings, const size_t *lengths)
-{
-    size_t total = 0;
-    for (cl_uint i = 0; i < count; i++)
-        total += lengths && lengths[i] ? lengths[i] : strlen(strings[i]);
-    char *text = malloc(total + 1), *at = text;
-    for (cl_uint i = 0; text && i < count; i++) {
-        const size_t length = lengths && lengths[i] ? lengths[i] : strlen(strings[i]);
-        memcpy(at, strings[i], length);
-        at += length;
-    }
-    if (text)
-        *at = 0;
-    return text;
-}
 
 static cl_program CL_API_CALL create_program_with_source(cl_context context, cl_uint count,
                                                          const char **strings, const size_t *lengths,
@@ -89,7 +60,7 @@ static cl_program CL_API_CALL create_program_with_source(cl_context context, cl_
 {
     (void)context;
     free(source);
-    source = join(count, strings, lengths);
+    source = layer_join(count, strings, lengths);
     if (errcode_ret)
         *errcode_ret = source ? CL_SUCCESS : CL_OUT_OF_HOST_MEMORY;
     return source ? (cl_program)&nothing : NULL;
@@ -109,20 +80,6 @@ static int write_program(const char *options)
         return 0;
     const int written = fprintf(file, "// options: %s\n%s", options ? options : "", source) > 0;
     return fclose(file) == 0 && written;
-}
-
-/* A cached binary is refused, so that the program is made from source. */
-static cl_program CL_API_CALL create_program_with_binary(cl_context context, cl_uint count,
-                                                         const cl_device_id *devices, const size_t *lengths,
-                                                         const unsigned char **binaries, cl_int *status,
-                                                         cl_int *errcode_ret)
-{
-    (void)context, (void)devices, (void)lengths, (void)binaries;
-    for (cl_uint i = 0; status && i < count; i++)
-        status[i] = CL_INVALID_BINARY;
-    if (errcode_ret)
-        *errcode_ret = CL_INVALID_BINARY;
-    return NULL;
 }
 
 static cl_int CL_API_CALL build_program(cl_program program, cl_uint count, const cl_device_id *devices,
@@ -150,7 +107,7 @@ static cl_int CL_API_CALL get_program_build_info(cl_program program, cl_device_i
                                                  size_t *size_ret)
 {
     (void)program, (void)device, (void)what;
-    return answer("", 1, size, value, size_ret);
+    return layer_answer("", 1, size, value, size_ret);
 }
 
 static cl_int CL_API_CALL release_program(cl_program program)
@@ -186,9 +143,9 @@ static cl_int CL_API_CALL get_kernel_work_group_info(cl_kernel kernel, cl_device
     const cl_ulong bytes = 0;
     (void)kernel;
     if (what == CL_KERNEL_WORK_GROUP_SIZE)
-        return next->clGetDeviceInfo(device, CL_DEVICE_MAX_WORK_GROUP_SIZE, size, value, size_ret);
+        return layer_below->clGetDeviceInfo(device, CL_DEVICE_MAX_WORK_GROUP_SIZE, size, value, size_ret);
     if (what == CL_KERNEL_LOCAL_MEM_SIZE || what == CL_KERNEL_PRIVATE_MEM_SIZE)
-        return answer(&bytes, sizeof bytes, size, value, size_ret);
+        return layer_answer(&bytes, sizeof bytes, size, value, size_ret);
     return CL_INVALID_VALUE;
 }
 
@@ -197,40 +154,22 @@ static cl_int CL_API_CALL enqueue_kernel(cl_command_queue queue, cl_kernel kerne
                                          cl_uint num_events, const cl_event *wait_list, cl_event *event)
 {
     (void)kernel, (void)dimensions, (void)offset, (void)global, (void)local;
-    return next->clEnqueueMarkerWithWaitList(queue, num_events, wait_list, event);
+    return layer_below->clEnqueueMarkerWithWaitList(queue, num_events, wait_list, event);
 }
 
-CL_API_ENTRY cl_int CL_API_CALL clGetLayerInfo(cl_layer_info what, size_t size, void *value, size_t *size_ret)
+void layer_replace(cl_icd_dispatch *table)
 {
-    const cl_layer_api_version version = CL_LAYER_API_VERSION_100;
-    const char name[] = "clattn_nobuild";
-    if (what == CL_LAYER_API_VERSION)
-        return answer(&version, sizeof version, size, value, size_ret);
-    if (what == CL_LAYER_NAME)
-        return answer(name, sizeof name, size, value, size_ret);
-    return CL_INVALID_VALUE;
-}
-
-CL_API_ENTRY cl_int CL_API_CALL clInitLayer(cl_uint num_entries, const cl_icd_dispatch *target,
-                                            cl_uint *num_entries_ret, const cl_icd_dispatch **layer_ret)
-{
-    const size_t bytes = num_entries * sizeof(void *);
-    next = target;
-    memcpy(&layer, target, bytes < sizeof layer ? bytes : sizeof layer);
-    layer.clGetPlatformInfo = get_platform_info;
-    layer.clGetDeviceInfo = get_device_info;
-    layer.clCreateProgramWithSource = create_program_with_source;
-    layer.clCreateProgramWithBinary = create_program_with_binary;
-    layer.clBuildProgram = build_program;
-    layer.clGetProgramInfo = get_program_info;
-    layer.clGetProgramBuildInfo = get_program_build_info;
-    layer.clReleaseProgram = release_program;
-    layer.clCreateKernel = create_kernel;
-    layer.clReleaseKernel = release_kernel;
-    layer.clSetKernelArg = set_kernel_arg;
-    layer.clGetKernelWorkGroupInfo = get_kernel_work_group_info;
-    layer.clEnqueueNDRangeKernel = enqueue_kernel;
-    *num_entries_ret = sizeof layer / sizeof(void *);
-    *layer_ret = &layer;
-    return CL_SUCCESS;
+    table->clGetPlatformInfo = get_platform_info;
+    table->clGetDeviceInfo = get_device_info;
+    table->clCreateProgramWithSource = create_program_with_source;
+    table->clCreateProgramWithBinary = layer_refuse_binary; /* cached ones */
+    table->clBuildProgram = build_program;
+    table->clGetProgramInfo = get_program_info;
+    table->clGetProgramBuildInfo = get_program_build_info;
+    table->clReleaseProgram = release_program;
+    table->clCreateKernel = create_kernel;
+    table->clReleaseKernel = release_kernel;
+    table->clSetKernelArg = set_kernel_arg;
+    table->clGetKernelWorkGroupInfo = get_kernel_work_group_info;
+    table->clEnqueueNDRangeKernel = enqueue_kernel;
 }

@@ -103,8 +103,8 @@ static const refusal refusals[] = {
     {FIELD(features), INT32_MIN, "features = 0x80000000|not offered", CLATTN_UNSUPPORTED},
     {FIELD(position_mode), 3, "position_mode = 3|expected 0 to 2", 0},
     {FIELD(position_mode), -1, "position_mode = -1|expected 0 to 2", 0},
-    {FIELD(path), 4, "path = 4|expected 0 to 3", 0},
-    {FIELD(path), -1, "path = -1|expected 0 to 3", 0},
+    {FIELD(path), 5, "path = 5|expected 0 to 4", 0},
+    {FIELD(path), -1, "path = -1|expected 0 to 4", 0},
 };
 
 static void test_each_field(void **state)
@@ -202,6 +202,8 @@ static void test_compute_capability(void **state)
     } cases[] = {
         {NULL, CLATTN_PATH_NVIDIA_MMA, "path nvidia_mma does not apply|compute capability 8.0 or above"},
         {"75", CLATTN_PATH_NVIDIA_MMA, "path nvidia_mma does not apply|compute capability 8.0 or above"},
+        {"80", CLATTN_PATH_NVIDIA_WGMMA, "path nvidia_wgmma does not apply|compute capability 9.0"},
+        {"100", CLATTN_PATH_NVIDIA_WGMMA, "path nvidia_wgmma does not apply|compute capability 9.0"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -216,6 +218,45 @@ static void test_compute_capability(void **state)
         assert_null(plan);
         clattn_context_release(nvidia);
     }
+}
+
+/* Where softcap and ALiBi alone change scores, nvidia_mma's prefill program is compiled for them; its decode
+ * program, and all of other paths, then have full scores. */
+static void test_scores_by_formula(void **state)
+{
+    enum { SOFTCAP = CLATTN_FEATURE_SOFTCAP, ALIBI = CLATTN_FEATURE_ALIBI, DECODE = CLATTN_PHASE_DECODE };
+    static const struct {
+        int32_t path, phase;
+        uint32_t features;
+        const char *mask_mod, *scores;
+    } cases[] = {
+        {CLATTN_PATH_NVIDIA_MMA, 0, 0, NULL, "lean"},
+        {CLATTN_PATH_NVIDIA_MMA, 0, CLATTN_FEATURE_SINKS, NULL, "lean"},
+        {CLATTN_PATH_NVIDIA_MMA, 0, SOFTCAP, NULL, "formula"},
+        {CLATTN_PATH_NVIDIA_MMA, 0, ALIBI, NULL, "formula"},
+        {CLATTN_PATH_NVIDIA_MMA, 0, SOFTCAP | ALIBI | CLATTN_FEATURE_LSE, NULL, "formula"},
+        {CLATTN_PATH_NVIDIA_MMA, 0, SOFTCAP | CLATTN_FEATURE_BIAS, NULL, "full"},
+        {CLATTN_PATH_NVIDIA_MMA, 0, ALIBI | CLATTN_FEATURE_MASK, NULL, "full"},
+        {CLATTN_PATH_NVIDIA_MMA, 0, SOFTCAP, "return 1;", "full"},
+        {CLATTN_PATH_NVIDIA_MMA, DECODE, SOFTCAP, NULL, "full"},
+        {CLATTN_PATH_PORTABLE, 0, SOFTCAP, NULL, "full"},
+    };
+    (void)state;
+    const clattn_context_options options = options_with(&log_);
+    clattn_context *nvidia = nvidia_context_with("80", &options);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        clattn_plan_desc desc = small_desc(cases[i].features);
+        char candidate[512], expected[16];
+        desc.dtype_q = CLATTN_DTYPE_F16;
+        desc.path = cases[i].path;
+        desc.phase = cases[i].phase;
+        desc.mask_mod = cases[i].mask_mod;
+        snprintf(expected, sizeof expected, " %s ", cases[i].scores);
+        if (clattn_tuning_candidate(nvidia, &desc, 0, candidate, sizeof candidate) != CLATTN_SUCCESS ||
+            strstr(candidate, expected) == NULL)
+            fail_msg("case %u: \"%s\" has other scores than%s", (unsigned)i, candidate, expected);
+    }
+    clattn_context_release(nvidia);
 }
 
 /* What nvidia_mma takes, and why it leaves the rest; limited to local memory that every driver grants, 16-bit
@@ -274,6 +315,57 @@ static void test_what_nvidia_mma_takes(void **state)
         }
         clattn_context_release(nvidia);
     }
+}
+
+/* What nvidia_wgmma takes where it is asked for; left the choice, plans pass it over. */
+static void test_what_nvidia_wgmma_takes(void **state)
+{
+    static const struct {
+        int32_t dtype, dim_qk, dim_v, phase;
+        uint32_t features;
+        const char *said; /* NULL: taken */
+    } cases[] = {
+        {CLATTN_DTYPE_F16, 1, 1, CLATTN_PHASE_PREFILL, 0, NULL},
+        {CLATTN_DTYPE_F16, 64, 64, CLATTN_PHASE_BOTH, CLATTN_FEATURE_ALIBI, NULL},
+        {CLATTN_DTYPE_BF16, 128, 128, CLATTN_PHASE_PREFILL, CLATTN_FEATURE_CAUSAL, NULL},
+        {CLATTN_DTYPE_F16, 192, 128, CLATTN_PHASE_PREFILL, CLATTN_FEATURE_SINKS, NULL},
+        {CLATTN_DTYPE_BF16, 256, 256, CLATTN_PHASE_BOTH, CLATTN_FEATURE_LSE, NULL},
+        {CLATTN_DTYPE_F16, 257, 64, CLATTN_PHASE_PREFILL, 0, "nvidia_wgmma does not apply|above 256"},
+        {CLATTN_DTYPE_F32, 64, 64, CLATTN_PHASE_PREFILL, 0, "nvidia_wgmma does not apply|one 16-bit type"},
+        {CLATTN_DTYPE_F16, 64, 64, CLATTN_PHASE_PREFILL, CLATTN_FEATURE_BIAS,
+         "nvidia_wgmma does not apply|no bias"},
+        {CLATTN_DTYPE_F16, 64, 64, CLATTN_PHASE_DECODE, 0, "nvidia_wgmma does not apply|decode"},
+    };
+    log_record log = LOG_RECORD_INIT;
+    const clattn_context_options options = options_with(&log);
+    clattn_context *nvidia = nvidia_context_with("90", &options);
+    clattn_plan *plan = NULL;
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        clattn_plan_desc desc = small_desc(cases[i].features);
+        char why[256];
+        desc.path = CLATTN_PATH_NVIDIA_WGMMA;
+        desc.dtype_q = cases[i].dtype;
+        desc.head_dim_qk = cases[i].dim_qk;
+        desc.head_dim_v = cases[i].dim_v;
+        desc.phase = cases[i].phase;
+        if (cases[i].said != NULL)
+            expect_refusal(&log, clattn_plan_create(&plan, nvidia, &desc), CLATTN_UNSUPPORTED, cases[i].said);
+        else if (clattn_plan_supported(nvidia, &desc, why, sizeof why) != CLATTN_SUCCESS)
+            fail_msg("case %d: %s", (int)i, why);
+        assert_null(plan);
+        log_clear(&log);
+    }
+
+    clattn_plan_desc desc = small_desc(0);
+    desc.path = CLATTN_PATH_AUTO;
+    desc.dtype_q = CLATTN_DTYPE_F16;
+    assert_true(clattn_fakedev_fail("clBuildProgram:1+:-11"));
+    expect_refusal(&log, clattn_plan_create(&plan, nvidia, &desc), CLATTN_COMPILE_FAILED,
+                   "nvidia_wgmma passed over: it is taken only where it is asked for|nvidia_mma");
+    assert_true(clattn_fakedev_fail(NULL));
+    assert_null(plan);
+    clattn_context_release(nvidia);
 }
 
 /* ---- Small devices ---- */
@@ -375,7 +467,7 @@ static void test_supported_agrees_with_create(void **state)
         desc.dtype_o = dtypes[i / 13 % 5];
         desc.features = i % 67 | (i % 19 << 7);
         desc.position_mode = (int32_t)(i / 17 % 4);
-        desc.path = (int32_t)(i / 5 % 4);
+        desc.path = (int32_t)(i / 5 % 5);
         desc.phase = (int32_t)(i / 23 % 4);
         desc.splits = i % 31 == 0 ? 300 : (int32_t)(i / 29 % 3);
         const clattn_status supported = clattn_plan_supported(context, &desc, NULL, 0);
@@ -504,6 +596,8 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup(test_path_that_does_not_apply, clear_log),
         cmocka_unit_test_setup(test_compute_capability, clear_log),
         cmocka_unit_test_setup(test_what_nvidia_mma_takes, clear_log),
+        cmocka_unit_test_setup(test_what_nvidia_wgmma_takes, clear_log),
+        cmocka_unit_test_setup(test_scores_by_formula, clear_log),
         cmocka_unit_test_setup(test_the_smallest_device_takes_everything, clear_log),
         cmocka_unit_test_setup(test_a_device_that_is_too_small, clear_log),
         cmocka_unit_test_setup(test_why_is_cut, clear_log),

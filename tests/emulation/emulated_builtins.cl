@@ -1,5 +1,4 @@
-// emulated_ptx.cl: what takes cl/nvidia_ptx.cl's place where a program for NVIDIA's matrix units runs on a CPU: the
-// same functions, done by warp.c. Before it come the OpenCL C functions that the kernels call.
+// emulated_builtins.cl: the functions of OpenCL C that kernels for NVIDIA's matrix units call.
 
 #define OVERLOAD __attribute__((overloadable))
 
@@ -24,6 +23,7 @@ int OVERLOAD max(int x, int y) { return x > y ? x : y; }
 long OVERLOAD min(long x, long y) { return x < y ? x : y; }
 long OVERLOAD max(long x, long y) { return x > y ? x : y; }
 int OVERLOAD clamp(int x, int low, int high) { return x < low ? low : x > high ? high : x; }
+long OVERLOAD clamp(long x, long low, long high) { return x < low ? low : x > high ? high : x; }
 int OVERLOAD isnan(float x) { return x != x; }
 int OVERLOAD any(int4 x) { return (x.x | x.y | x.z | x.w) < 0; }
 int OVERLOAD all(int4 x) { return (x.x & x.y & x.z & x.w) < 0; }
@@ -51,7 +51,13 @@ uchar8 OVERLOAD vload8(size_t i, const __global uchar *p)
 }
 uint4 OVERLOAD convert_uint4(ushort4 x) { return (uint4)(x.x, x.y, x.z, x.w); }
 float OVERLOAD vload_half(size_t i, const __global half *p) { return float_of_half(((const __global ushort *)p)[i]); }
+float OVERLOAD vload_half(size_t i, const __private half *p) { return float_of_half(((const __private ushort *)p)[i]); }
 float4 OVERLOAD vload_half4(size_t i, const __global half *p)
+{
+    p += 4 * i;
+    return (float4)(vload_half(0, p), vload_half(1, p), vload_half(2, p), vload_half(3, p));
+}
+float4 OVERLOAD vload_half4(size_t i, const __private half *p)
 {
     p += 4 * i;
     return (float4)(vload_half(0, p), vload_half(1, p), vload_half(2, p), vload_half(3, p));
@@ -72,48 +78,3 @@ void OVERLOAD vstore4(ushort4 x, size_t i, __global ushort *p)
     for (int e = 0; e < 4; e++)
         p[4 * i + e] = x[e];
 }
-
-#define WARP 32
-#define inlined __attribute__((always_inline)) static inline
-
-uint local_address(const __local void *p);
-void load_matrices(uint *r, uint address);
-void load_matrices_transposed(uint *r, uint address);
-void load_local(uint *r, uint address);
-void store_local_words(uint address, const uint *x);
-inlined void store_local(uint address, uint4 x)
-{
-    const uint words[4] = {x.x, x.y, x.z, x.w};
-    store_local_words(address, words);
-}
-void load_16(uint *r, const __global void *from);
-inlined uint low_halves(uint first, uint second) { return (first & 0xffffu) | second << 16; }
-inlined uint high_halves(uint first, uint second) { return first >> 16 | (second & 0xffff0000u); }
-inlined int forgotten(int x) { return x; }
-inlined void fence_device(void) {}
-inlined ulong compare_exchange(volatile __global ulong *p, ulong expected, ulong value)
-{
-    const ulong old = *p;
-    *p = old == expected ? value : old;
-    return old;
-}
-void copy_16(uint to, const __global void *from, int zero);
-void close_copies(void);
-void wait_for_copies(int open);
-#define WAIT_FOR_COPIES(open) wait_for_copies(open)
-void wait_at(uint name, uint items);
-void arrive_at(uint name, uint items);
-#define WAIT_AT(name, items) wait_at(name, items)
-#define ARRIVE_AT(name, items) arrive_at(name, items)
-inlined int local_id_again(void) { return (int)get_local_id(0); }
-uint bits_across(uint x, uint mask);
-uint bits_from(uint x, uint lane);
-inlined float from_lane(float x, uint lane) { return as_float(bits_from(as_uint(x), lane)); }
-inlined float across(float x, uint mask) { return as_float(bits_across(as_uint(x), mask)); }
-int any_in_warp(int condition);
-float exp2_of(float x);
-uint pack_2(float low, float high);
-uint pack_3(float low, float high);
-void multiply_1(float *d, const uint *a, uint b0, uint b1);
-void multiply_2(float *d, const uint *a, uint b0, uint b1);
-void multiply_3(float *d, const uint *a, uint b0, uint b1);
