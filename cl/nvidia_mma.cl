@@ -106,7 +106,7 @@ inlined void make_copies(uint to, const copies *plan, const int count, const int
 
 typedef struct cursor {
     const __global k_t *at; // its first chunk of its next row
-    int end;                // of tiles' first keys: from there on the row is not there; nowhere is it if the chunk is not
+    int end; // in tiles whose first key is this or a later one, the chunk of the first row is not there
 } cursor;
 
 inlined cursor make_cursor(const source *from, key_range keys, const int dim, int id)
@@ -128,7 +128,8 @@ inlined void copy_tile(uint to, cursor *c, int tile, const source *from, const i
 #pragma unroll
         for (int n = 0; n < chunks; n++) {
             const int column = n * CHUNK * LANES_OF_ROW(dim);
-            const int is_there = tile + i * step < c->end && (chunks == 1 || id % LANES_OF_ROW(dim) * CHUNK + column < from->columns);
+            const int is_there = tile + i * step < c->end &&
+                                 (chunks == 1 || id % LANES_OF_ROW(dim) * CHUNK + column < from->columns);
             if (BLOCK_K % step == 0 || id / LANES_OF_ROW(dim) + i * step < BLOCK_K)
                 copy_16(to + i * step * pitch + n * LANES_OF_ROW(dim) * 16, c->at + column, !is_there);
         }
