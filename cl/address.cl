@@ -279,14 +279,21 @@ static inline __global float *part_o(__global uchar *workspace, long place, cons
 }
 
 // Kernels whose last work-group combines count, behind all states, the splits of each tile that have ended. What was
-// in the workspace before is no count: that is ticket * 256 + splits.
-static inline volatile __global ulong *part_counter(__global uchar *workspace, int group, const attention_args *a)
+// in the workspace before is no count: that is ticket * COUNT_LIMIT + splits.
+#define COUNT_LIMIT (1ul << 24)
+
+static inline volatile __global ulong *part_counter(__global uchar *workspace, int tile, const attention_args *a)
 {
     const __global float *end = (const __global float *)workspace + a->parts +
                                 a->num_splits * a->part_rows * a->heads_q * (a->head_dim_v + 2);
+    return (volatile __global ulong *)(((size_t)end + 7) / 8 * 8) + tile;
+}
+
+// The number of a group's tile: of all splits the same.
+static inline int tile_of_group(int group, const attention_args *a)
+{
     const int row = group / a->q_tiles;
-    return (volatile __global ulong *)(((size_t)end + 7) / 8 * 8) + (long)(row / a->num_splits) * a->q_tiles +
-           (group - row * a->q_tiles);
+    return row / a->num_splits * a->q_tiles + (group - row * a->q_tiles);
 }
 
 static inline __global float *part_state(__global uchar *workspace, long place, const attention_args *a)

@@ -591,24 +591,28 @@ inlined void store_results(RESULTS(o), const float m[ROW_GROUPS], const float l[
 
 // ---- Splits ----------------------------------------------------------------------------------------------
 
-// Whether the tile's other splits have all ended: to every work-item, behind what all of them wrote.
+// Before a group's split is counted, some group of the tile has begun the count for this call: by one exchange, which
+// fails where another group's did not.
+inlined void begin_count(const decoder *d, const attention_buffers *in, const attention_args *a)
+{
+    volatile __global ulong *counter = part_counter(in->workspace, tile_of_group(d->place, a), a);
+    const ulong found = *counter;
+    if (found / COUNT_LIMIT != (ulong)a->ticket)
+        compare_exchange(counter, found, (ulong)a->ticket * COUNT_LIMIT);
+}
+
+// Whether the tile's other splits have all ended: to every work-item, behind what all of them wrote. The last one makes
+// the count no count, for a recorded call runs again with the same ticket.
 inlined int is_last_split(const decoder *d, const attention_buffers *in, const attention_args *a)
 {
     fence_device();
     barrier(CLK_LOCAL_MEM_FENCE);
     if (d->id == 0) {
-        volatile __global ulong *counter = part_counter(in->workspace, d->place, a);
-        ulong old = *counter;
-        int ended;
-        for (;;) {
-            ended = (old >> 8 == (ulong)a->ticket ? (int)(old & 255) : 0) + 1;
-            const ulong next = ended == a->num_splits ? 0 : (ulong)a->ticket << 8 | (ulong)ended;
-            const ulong found = compare_exchange(counter, old, next);
-            if (found == old)
-                break;
-            old = found;
-        }
-        *d->memory.is_last = ended == a->num_splits;
+        volatile __global ulong *counter = part_counter(in->workspace, tile_of_group(d->place, a), a);
+        const ulong ended = add_to(counter, 1) % COUNT_LIMIT + 1;
+        if (ended == (ulong)a->num_splits)
+            *counter = 0;
+        *d->memory.is_last = ended == (ulong)a->num_splits;
     }
     barrier(CLK_LOCAL_MEM_FENCE);
     if (!*d->memory.is_last)
@@ -617,58 +621,97 @@ inlined int is_last_split(const decoder *d, const attention_buffers *in, const a
     return 1;
 }
 
-// What each split's o is multiplied by, [row][split]: a warp takes a row, its work-items the splits. lse beside it.
-inlined void weigh_splits(__local float *weights, const decoder *d, const attention_buffers *in,
-                          const attention_args *a)
+// What the splits left of one row and head.
+typedef struct row_splits {
+    const __global float *o; // of the first split
+    const __global float *state;
+    long o_step; // from split to split
+    long state_step;
+    int count;
+    float largest;
+    float inverse; // of the total
+} row_splits;
+
+inlined row_splits splits_of_row(int row, const decoder *d, const attention_buffers *in, const attention_args *a)
 {
-    for (int row = d->warp; row < d->num_rows; row += WARPS) {
-        const __global float *state = part_state(in->workspace, place_of_row(row, 0, d, a), a);
-        const long step = 2 * a->part_rows * a->heads_q;
-        float largest = -1e30f, total = 0.0f;
-        for (int p = d->lane; p < a->num_splits; p += WARP)
-            largest = fmax(largest, state[p * step]);
-#pragma unroll
-        for (int mask = 1; mask < WARP; mask *= 2)
-            largest = fmax(largest, across(largest, mask));
-        for (int p = d->lane; p < a->num_splits; p += WARP) {
-            const float weight = state[p * step + 1] * exp2_of((state[p * step] - largest) * LOG2_E);
-            weights[row * a->num_splits + p] = weight;
-            total += weight;
-        }
-#pragma unroll
-        for (int mask = 1; mask < WARP; mask *= 2)
-            total += across(total, mask);
-        const float inverse = total == 0.0f ? 0.0f : 1.0f / total;
-        for (int p = d->lane; p < a->num_splits; p += WARP)
-            weights[row * a->num_splits + p] *= inverse;
-        if (d->lane == 0)
-            store_lse(row, largest, total, d, in, a);
-    }
+    const long place = place_of_row(row, 0, d, a), places = a->part_rows * a->heads_q;
+    row_splits splits;
+    splits.o = part_o(in->workspace, place, a);
+    splits.state = part_state(in->workspace, place, a);
+    splits.o_step = places * a->head_dim_v;
+    splits.state_step = 2 * places;
+    splits.count = a->num_splits;
+    return splits;
 }
 
-// The rows of o from the parts, always in the order of the splits. Splits without keys change no bit.
-inlined void combine_splits(const decoder *d, const attention_buffers *in, const attention_args *a)
+// In proportion: what a split weighs.
+inlined float share_of_split(const row_splits *splits, int p)
 {
-    __local float *weights = d->memory.o;
+    const __global float *state = splits->state + p * splits->state_step;
+    return state[1] * exp2_of((state[0] - splits->largest) * LOG2_E);
+}
+
+// By a warp, its work-items the splits: their total; the row's lse.
+inlined void weigh_splits(row_splits *splits, int row, const decoder *d, const attention_buffers *in,
+                          const attention_args *a)
+{
+    float largest = -1e30f, total = 0.0f;
+    for (int p = d->lane; p < splits->count; p += WARP)
+        largest = fmax(largest, splits->state[p * splits->state_step]);
+#pragma unroll
+    for (int mask = 1; mask < WARP; mask *= 2)
+        largest = fmax(largest, across(largest, mask));
+    splits->largest = largest;
+    for (int p = d->lane; p < splits->count; p += WARP)
+        total += share_of_split(splits, p);
+#pragma unroll
+    for (int mask = 1; mask < WARP; mask *= 2)
+        total += across(total, mask);
+    splits->inverse = total == 0.0f ? 0.0f : 1.0f / total;
+    if (d->lane == 0)
+        store_lse(row, largest, total, d, in, a);
+}
+
+#define PARTS_AHEAD 16 // quads of a work-item that are under way at a time
+
+inlined void load_parts(float4 parts[PARTS_AHEAD], const row_splits *splits, int first, int column)
+{
+#pragma unroll
+    for (int i = 0; i < PARTS_AHEAD; i++)
+        parts[i] = load4_1(splits->o + min(first + i, splits->count - 1) * splits->o_step, column);
+}
+
+// The row of o from the parts, by a warp; always in the order of the splits, so that those without keys change no bit.
+// The first parts are under way while their weights are worked out.
+inlined void combine_row(int row, const decoder *d, const attention_buffers *in, const attention_args *a)
+{
     const int columns = a->head_dim_v, quads = columns % 4 == 0 ? columns / 4 : 0;
-    const long step = a->part_rows * a->heads_q * columns;
-    weigh_splits(weights, d, in, a);
-    barrier(CLK_LOCAL_MEM_FENCE);
-    for (int x = d->id; x < d->num_rows * quads; x += ITEMS) {
-        const int row = x / quads, column = 4 * (x - row * quads);
-        const __global float *part = part_o(in->workspace, place_of_row(row, 0, d, a), a) + column;
+    row_splits splits = splits_of_row(row, d, in, a);
+    float4 parts[PARTS_AHEAD];
+    if (quads > 0)
+        load_parts(parts, &splits, 0, 4 * min(d->lane, quads - 1));
+    weigh_splits(&splits, row, d, in, a);
+    for (int first = 0; first < quads; first += WARP) {
+        const int quad = first + d->lane;
         float4 sum = (float4)(0.0f);
-#pragma unroll 8
-        for (int p = 0; p < a->num_splits; p++)
-            sum += weights[row * a->num_splits + p] * load4_1(part, p * step);
-        STORE4(O_TYPE)(row_of_o(row, d, in, a), column, sum);
+        for (int p = 0; p < splits.count; p += PARTS_AHEAD) {
+            const int mine = p + d->lane % PARTS_AHEAD;
+            const float weight = mine < splits.count ? share_of_split(&splits, mine) * splits.inverse : 0.0f;
+            if (first > 0 || p > 0)
+                load_parts(parts, &splits, p, 4 * min(quad, quads - 1));
+#pragma unroll
+            for (int i = 0; i < PARTS_AHEAD; i++) {
+                const float of_split = from_lane(weight, i);
+                sum = p + i < splits.count ? sum + of_split * parts[i] : sum;
+            }
+        }
+        if (quad < quads)
+            STORE4(O_TYPE)(row_of_o(row, d, in, a), 4 * quad, sum);
     }
-    for (int x = d->id; quads == 0 && x < d->num_rows * columns; x += ITEMS) {
-        const int row = x / columns, column = x - row * columns;
-        const __global float *part = part_o(in->workspace, place_of_row(row, 0, d, a), a) + column;
+    for (int column = d->lane; quads == 0 && column < columns; column += WARP) {
         float sum = 0.0f;
-        for (int p = 0; p < a->num_splits; p++)
-            sum += weights[row * a->num_splits + p] * part[p * step];
+        for (int p = 0; p < splits.count; p++)
+            sum += share_of_split(&splits, p) * splits.inverse * splits.o[p * splits.o_step + column];
         STORE1(O_TYPE)(row_of_o(row, d, in, a), column, sum);
     }
 }
@@ -745,6 +788,8 @@ inlined void decode(const attention_buffers *in, const attention_args *a, const 
     key_step next = step_behind(&step, d, a);
     if (d->keys.begin < d->keys.end)
         load_q(q, d, in, a);
+    if (d->id == 0 && a->num_splits > 1)
+        begin_count(d, in, a);
     if (!Q_HELD)
         barrier(CLK_LOCAL_MEM_FENCE);
 
@@ -778,7 +823,8 @@ inlined void decode(const attention_buffers *in, const attention_args *a, const 
     const decoder ending = make_decoder(in, a, memory); // again, so that the loop has the registers
     store_results(o, m, l, &ending, in, a);
     if (a->num_splits > 1 && ending.num_rows > 0 && is_last_split(&ending, in, a))
-        combine_splits(&ending, in, a);
+        for (int row = ending.warp; row < ending.num_rows; row += WARPS)
+            combine_row(row, &ending, in, a);
 }
 
 // The driver (580.159.04, seen 2026-11-30) obeys the option -cl-nv-maxrregcount for kernels that do not require the

@@ -81,6 +81,13 @@ inlined ulong compare_exchange(volatile __global ulong *p, ulong expected, ulong
     return old;
 }
 
+inlined ulong add_to(volatile __global ulong *p, ulong x) // atom.add. Returns what *p was.
+{
+    ulong old;
+    __asm__ __volatile__("atom.relaxed.gpu.global.add.u64 %0, [%1], %2;" : "=l"(old) : "l"(p), "l"(x) : "memory");
+    return old;
+}
+
 // ---- Copies under way -----------------------------------------------------------------------------------
 
 // cp.async: 16 bytes on their way to local memory; with `zero`, nothing is read and zeros come. Both addresses are

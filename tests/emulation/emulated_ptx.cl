@@ -97,6 +97,12 @@ inlined ulong compare_exchange(volatile __global ulong *p, ulong expected, ulong
     *p = old == expected ? value : old;
     return old;
 }
+inlined ulong add_to(volatile __global ulong *p, ulong x)
+{
+    const ulong old = *p;
+    *p = old + x;
+    return old;
+}
 void copy_16(uint to, const __global void *from, int zero);
 void close_copies(void);
 void wait_for_copies(int open);
