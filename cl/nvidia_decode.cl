@@ -57,7 +57,19 @@
 // From row to row of partial O in local memory; the odd pair spreads rows over the banks.
 #define PART_PITCH 66
 
+// What is the same for all work-items of a group and costs loads and divisions to find out: kept in local memory, not in
+// registers, for when the keys have ended.
+typedef struct decode_place {
+    sequence seq;
+    int batch;
+    int first_head;
+    int split;
+    int first_row;
+    int tile; // of the count of splits
+} decode_place;
+
 typedef struct decode_memory {
+    __local decode_place *place;
     __local float *o;      // 64 columns of each warp's rows
     __local float *m;      // of each warp's rows; then what their O is multiplied by
     __local float *l;
@@ -76,7 +88,7 @@ typedef struct decoder {
     int split;
     int first_row;
     int num_rows; // that exist
-    int place; // number of the work-group in the call
+    int tile;
     sequence seq;
     key_range keys;
     key_range seen[ROW_GROUPS]; // of these, by the work-item's rows
@@ -94,21 +106,39 @@ inlined int head_of(const decoder *d, int r)
     return d->first_head + (d->first_row + min(r, d->num_rows - 1)) % d->group;
 }
 
-inlined decoder make_decoder(const attention_buffers *in, const attention_args *a, const decode_memory *memory)
+// Of what a decoder has, that which is not about keys.
+inlined decoder decoder_at(const decode_place *place, const decode_memory *memory, const attention_args *a)
 {
     decoder d;
-    d.place = forgotten((int)get_group_id(1)) + a->first_group;
-    const work_place place = place_of_group(d.place, in, a);
     d.id = (int)get_local_id(0);
     d.lane = d.id % WARP;
     d.warp = d.id / WARP;
-    d.batch = place.batch;
+    d.batch = place->batch;
     d.group = a->heads_per_kv;
-    d.first_head = place.head * d.group;
-    d.split = place.split;
-    d.seq = sequence_of(place.batch, in, a);
-    d.first_row = place.q_tile * BLOCK_Q;
+    d.first_head = place->first_head;
+    d.split = place->split;
+    d.first_row = place->first_row;
+    d.tile = place->tile;
+    d.seq = place->seq;
     d.num_rows = min(BLOCK_Q, d.seq.q_len * d.group - d.first_row);
+    d.memory = *memory;
+    return d;
+}
+
+inlined decoder make_decoder(const attention_buffers *in, const attention_args *a, const decode_memory *memory)
+{
+    const int group = (int)get_group_id(1) + a->first_group;
+    const work_place place = place_of_group(group, in, a);
+    decode_place found;
+    found.seq = sequence_of(place.batch, in, a);
+    found.batch = place.batch;
+    found.first_head = place.head * a->heads_per_kv;
+    found.split = place.split;
+    found.first_row = place.q_tile * BLOCK_Q;
+    found.tile = a->num_splits > 1 ? tile_of_group(group, a) : 0;
+    decoder d = decoder_at(&found, memory, a);
+    if (d.id == 0)
+        *memory->place = found;
     d.keys.begin = d.keys.end = 0;
     if (d.num_rows > 0)
         d.keys = keys_of_split(keys_of_rows(query_of(&d, 0), query_of(&d, BLOCK_Q - 1), d.seq.kv_len,
@@ -127,7 +157,6 @@ inlined decoder make_decoder(const attention_buffers *in, const attention_args *
     d.v_head = in->v + d.v.first;
     d.k.first = d.v.first = 0;
     d.map_plane = in->workspace + head_base(&a->tile_map, place.batch, d.first_head);
-    d.memory = *memory;
     return d;
 }
 
@@ -481,23 +510,27 @@ inlined void add_values(RESULTS(o), SCORES(p), V_FRAGMENTS(v), const int all_see
 
 // ---- Results ---------------------------------------------------------------------------------------------
 
-// What the warps have of each row: by the row's own work-item, the total, and what each warp's O is to be multiplied
-// by. A sink takes part in the first split alone.
-inlined void total_rows(const float m[ROW_GROUPS], const float l[ROW_GROUPS], const decoder *d,
-                        const attention_buffers *in, const attention_args *a)
+// What the warp has of each row, to local memory.
+inlined void leave_states(const float m[ROW_GROUPS], const float l[ROW_GROUPS], const decode_memory *memory)
 {
-    const decode_memory *memory = &d->memory;
+    const int lane = (int)get_local_id(0) % WARP, first = (int)get_local_id(0) / WARP * BLOCK_Q + lane / 4;
 #pragma unroll
     for (int r = 0; r < ROW_GROUPS; r++) {
         float sum = l[r]; // of the work-item's keys
         sum += across(sum, 1);
         sum += across(sum, 2);
-        if (d->lane % 4 == 0) {
-            memory->m[d->warp * BLOCK_Q + d->lane / 4 + 8 * r] = m[r];
-            memory->l[d->warp * BLOCK_Q + d->lane / 4 + 8 * r] = sum;
+        if (lane % 4 == 0) {
+            memory->m[first + 8 * r] = m[r];
+            memory->l[first + 8 * r] = sum;
         }
     }
-    barrier(CLK_LOCAL_MEM_FENCE);
+}
+
+// By the row's own work-item: the total, and what each warp's O is to be multiplied by. A sink takes part in the first
+// split alone.
+inlined void total_rows(const decoder *d, const attention_buffers *in, const attention_args *a)
+{
+    const decode_memory *memory = &d->memory;
     if (d->id < d->num_rows) {
         const row_start none = {SCORE_FLOOR, 0.0f};
         const row_start sink = d->split == 0 ? start_of_rows(d->batch, head_of(d, d->id), in->sinks, a) : none;
@@ -551,10 +584,9 @@ inlined void store_state(int row, const decoder *d, const attention_buffers *in,
 }
 
 // 64 columns at a time go through local memory: to o, or with several splits to the workspace.
-inlined void store_results(RESULTS(o), const float m[ROW_GROUPS], const float l[ROW_GROUPS], const decoder *d,
-                           const attention_buffers *in, const attention_args *a)
+inlined void store_results(RESULTS(o), const decoder *d, const attention_buffers *in, const attention_args *a)
 {
-    total_rows(m, l, d, in, a);
+    total_rows(d, in, a);
     __local float *part = d->memory.o + (d->warp * BLOCK_Q + d->lane % 4 * 2) * PART_PITCH + d->lane / 4 * PIECE;
 #pragma unroll
     for (int h = 0; h < V_PIECES; h++) {
@@ -595,7 +627,7 @@ inlined void store_results(RESULTS(o), const float m[ROW_GROUPS], const float l[
 // fails where another group's did not.
 inlined void begin_count(const decoder *d, const attention_buffers *in, const attention_args *a)
 {
-    volatile __global ulong *counter = part_counter(in->workspace, tile_of_group(d->place, a), a);
+    volatile __global ulong *counter = part_counter(in->workspace, d->tile, a);
     const ulong found = *counter;
     if (found / COUNT_LIMIT != (ulong)a->ticket)
         compare_exchange(counter, found, (ulong)a->ticket * COUNT_LIMIT);
@@ -608,7 +640,7 @@ inlined int is_last_split(const decoder *d, const attention_buffers *in, const a
     fence_device();
     barrier(CLK_LOCAL_MEM_FENCE);
     if (d->id == 0) {
-        volatile __global ulong *counter = part_counter(in->workspace, tile_of_group(d->place, a), a);
+        volatile __global ulong *counter = part_counter(in->workspace, d->tile, a);
         const ulong ended = add_to(counter, 1) % COUNT_LIMIT + 1;
         if (ended == (ulong)a->num_splits)
             *counter = 0;
@@ -820,8 +852,11 @@ inlined void decode(const attention_buffers *in, const attention_args *a, const 
         step = next;
         next = after;
     }
-    const decoder ending = make_decoder(in, a, memory); // again, so that the loop has the registers
-    store_results(o, m, l, &ending, in, a);
+    leave_states(m, l, memory);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    const decode_place place = *memory->place;
+    const decoder ending = decoder_at(&place, memory, a);
+    store_results(o, &ending, in, a);
     if (a->num_splits > 1 && ending.num_rows > 0 && is_last_split(&ending, in, a))
         for (int row = ending.warp; row < ending.num_rows; row += WARPS)
             combine_row(row, &ending, in, a);
@@ -841,9 +876,10 @@ inlined void decode(const attention_buffers *in, const attention_args *a, const 
     {                                                                                                      \
         __local float2 part[WARPS * BLOCK_Q * PART_PITCH / 2];                                             \
         __local float m[WARPS * BLOCK_Q], l[WARPS * BLOCK_Q], totals[2 * BLOCK_Q];                         \
+        __local decode_place place;                                                                        \
         __local int is_last;                                                                               \
         __local uint4 held[Q_HELD ? 1 : ROW_GROUPS * K_PIECES * WARP];                                     \
-        const decode_memory memory = {(__local float *)part, m, l, totals, &is_last, held};                \
+        const decode_memory memory = {&place, (__local float *)part, m, l, totals, &is_last, held};                \
         const attention_buffers buffers = GATHERED_BUFFERS;                                                \
         if ((int)get_group_id(1) < args.num_groups)                                                        \
             decode(&buffers, &args, &memory, aligned);                                                     \

@@ -59,14 +59,6 @@ inlined void load_16(uint r[4], const __global void *from)
                          : "l"(from));
 }
 
-// x, of which the compiler knows nothing more: what is computed from it is computed again, not kept.
-inlined int forgotten(int x)
-{
-    int y;
-    __asm__ __volatile__("mov.b32 %0, %1;" : "=r"(y) : "r"(x));
-    return y;
-}
-
 // fence.acq_rel: what work-items wrote before, others see that read behind theirs.
 inlined void fence_device(void) { __asm__ __volatile__("fence.acq_rel.gpu;" : : : "memory"); }
 

@@ -89,7 +89,6 @@ inlined void store_local(uint address, uint4 x)
 void load_16(uint *r, const __global void *from);
 inlined uint low_halves(uint first, uint second) { return (first & 0xffffu) | second << 16; }
 inlined uint high_halves(uint first, uint second) { return first >> 16 | (second & 0xffff0000u); }
-inlined int forgotten(int x) { return x; }
 inlined void fence_device(void) {}
 inlined ulong compare_exchange(volatile __global ulong *p, ulong expected, ulong value)
 {
