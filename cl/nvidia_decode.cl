@@ -99,11 +99,18 @@ typedef struct decoder {
     decode_memory memory;
 } decoder;
 
-// Rows that do not exist repeat the last one.
-inlined int query_of(const decoder *d, int r) { return (d->first_row + min(r, d->num_rows - 1)) / d->group; }
+// Rows that do not exist repeat the last one. (A division takes as long as a hundred other instructions: where all rows
+// are of the first query there is none.)
+inlined int row_of_group(const decoder *d, int r) { return d->first_row + min(r, d->num_rows - 1); }
+inlined int query_of(const decoder *d, int r)
+{
+    const int row = row_of_group(d, r);
+    return d->seq.q_len == 1 ? 0 : row / d->group;
+}
 inlined int head_of(const decoder *d, int r)
 {
-    return d->first_head + (d->first_row + min(r, d->num_rows - 1)) % d->group;
+    const int row = row_of_group(d, r);
+    return d->first_head + (d->seq.q_len == 1 ? row : row % d->group);
 }
 
 // Of what a decoder has, that which is not about keys.
@@ -239,36 +246,42 @@ inlined void fetch_values(V_FRAGMENTS(v), int first, int pages, const decoder *d
 
 // ---- Q ---------------------------------------------------------------------------------------------------
 
-// Plain scores are compared before they are scaled, so that the sign of the scale goes to Q.
-inlined uint4 piece_of_q(const decoder *d, int row, int column, const attention_buffers *in, const attention_args *a)
+inlined const __global q_t *row_of_q(int row, const decoder *d, const attention_buffers *in, const attention_args *a)
 {
-    const __global q_t *q = in->q + query_base(&a->q, d->batch, head_of(d, row), &d->seq) +
-                            query_of(d, row) * a->q.token;
+    return in->q + query_base(&a->q, d->batch, head_of(d, row), &d->seq) + query_of(d, row) * a->q.token;
+}
+
+// Zeros beyond the true head dim. Plain scores are compared before they are scaled, so that the sign of the scale goes
+// to Q.
+inlined void load_piece_of_q(uint piece[4], const __global q_t *row, int column, const attention_args *a,
+                             const int aligned)
+{
     const uint signs = !SCORE_FULL && a->scale < 0.0f ? 0x80008000u : 0;
-    return (uint4)(GATHER_QUAD(Q_TYPE)(q, column, a->head_dim_qk), GATHER_QUAD(Q_TYPE)(q, column + 4, a->head_dim_qk)) ^
-           signs;
+    load_piece(piece, row, column, a->head_dim_qk, 1, aligned);
+    if (aligned)
+        clear_piece(piece, column < a->head_dim_qk);
+#pragma unroll
+    for (int x = 0; x < 4; x++)
+        piece[x] ^= signs;
 }
 
-inlined void set_piece(uint piece[4], uint4 x)
-{
-    piece[0] = x.x;
-    piece[1] = x.y;
-    piece[2] = x.z;
-    piece[3] = x.w;
-}
-
-inlined void load_q(Q_FRAGMENTS(q), const decoder *d, const attention_buffers *in, const attention_args *a)
+inlined void load_q(Q_FRAGMENTS(q), const decoder *d, const attention_buffers *in, const attention_args *a,
+                    const int aligned)
 {
 #if Q_HELD
 #pragma unroll
-    for (int r = 0; r < ROW_GROUPS; r++)
+    for (int r = 0; r < ROW_GROUPS; r++) {
+        const __global q_t *row = row_of_q(d->lane / 4 + 8 * r, d, in, a);
 #pragma unroll
         for (int i = 0; i < K_PIECES; i++)
-            set_piece(q[r][i], piece_of_q(d, d->lane / 4 + 8 * r, 32 * i + d->lane % 4 * PIECE, in, a));
+            load_piece_of_q(q[r][i], row, 32 * i + d->lane % 4 * PIECE, a, aligned);
+    }
 #else
     for (int x = d->id; x < ROW_GROUPS * K_PIECES * WARP; x += ITEMS) {
         const int r = x / (K_PIECES * WARP), i = x / WARP % K_PIECES, lane = x % WARP;
-        d->memory.q[x] = piece_of_q(d, lane / 4 + 8 * r, 32 * i + lane % 4 * PIECE, in, a);
+        uint piece[4];
+        load_piece_of_q(piece, row_of_q(lane / 4 + 8 * r, d, in, a), 32 * i + lane % 4 * PIECE, a, aligned);
+        d->memory.q[x] = (uint4)(piece[0], piece[1], piece[2], piece[3]);
     }
 #endif
 }
@@ -280,7 +293,11 @@ inlined void get_q(uint piece[4], Q_FRAGMENTS(q), int r, int i, const decoder *d
     for (int x = 0; x < 4; x++)
         piece[x] = q[r][i][x];
 #else
-    set_piece(piece, d->memory.q[(r * K_PIECES + i) * WARP + d->lane]);
+    const uint4 x = d->memory.q[(r * K_PIECES + i) * WARP + d->lane];
+    piece[0] = x.x;
+    piece[1] = x.y;
+    piece[2] = x.z;
+    piece[3] = x.w;
 #endif
 }
 
@@ -819,7 +836,7 @@ inlined void decode(const attention_buffers *in, const attention_args *a, const 
     }
     key_step next = step_behind(&step, d, a);
     if (d->keys.begin < d->keys.end)
-        load_q(q, d, in, a);
+        load_q(q, d, in, a, aligned);
     if (d->id == 0 && a->num_splits > 1)
         begin_count(d, in, a);
     if (!Q_HELD)
