@@ -1,6 +1,7 @@
 // nvidia_decode.cl: attention of few query rows on the matrix units of NVIDIA's GPUs, compute capability 8.0 and up,
-// for q, k and v of 16 bits. All that such a call does is read K and V once: they go straight from global memory to
-// the registers that multiply (nvidia_ptx.cl tells which), 16 bytes at a time.
+// for q, k and v of 16 bits, or q of f16 and caches of bytes. All that such a call does is read K and V once: they go
+// straight from global memory to the registers that multiply (nvidia_ptx.cl tells which), eight elements at a time.
+// Bytes stay bytes until they are multiplied; as f16 they are exact, and their scales multiply scores and weights.
 //
 // A work-group owns BLOCK_Q rows, pairs of query and head of one KV head (address.cl), and a split of the keys. Its
 // warps take turns at steps of STEP_KEYS keys and know nothing of each other until the keys end:
@@ -41,15 +42,25 @@
 #define V_PIECES ((HEAD_DIM_V + 63) / 64)
 #define PIECE 8 // elements
 
-#define MULTIPLY_AS(type) PASTE(multiply_, type)
-#define PACK_AS(type) PASTE(pack_, type)
+#define HAS_BYTES IS_SCALED(K_TYPE) // and V_TYPE
+#if HAS_BYTES
+#define WORDS 2 // registers of a piece of K or V as it is stored
+#define LOAD_WORDS load_8
+#else
+#define WORDS 4
+#define LOAD_WORDS load_16
+#endif
+#define F16_WORDS 4 // of any 16 bits
+
+#define MULTIPLY_AS_Q PASTE(multiply_, Q_TYPE)
+#define PACK_AS_Q PASTE(pack_, Q_TYPE)
 
 // [key group][piece]: key 8 t + g, columns 32 i + 8 c
-#define K_FRAGMENTS(k) uint k[2 * KEY_BLOCKS][K_PIECES][4]
+#define K_FRAGMENTS(k) uint k[2 * KEY_BLOCKS][K_PIECES][WORDS]
 // [key block][key][piece]: key 16 b + 2 c + r % 2 + r / 2 * 8, columns 64 h + 8 g
-#define V_FRAGMENTS(v) uint v[KEY_BLOCKS][4][V_PIECES][4]
+#define V_FRAGMENTS(v) uint v[KEY_BLOCKS][4][V_PIECES][WORDS]
 // [row group][piece]: row 8 r + g, columns as K's
-#define Q_FRAGMENTS(q) uint q[ROW_GROUPS][Q_HELD ? K_PIECES : 1][4]
+#define Q_FRAGMENTS(q) uint q[ROW_GROUPS][Q_HELD ? K_PIECES : 1][F16_WORDS]
 #define SCORES(s) float s[2 * KEY_BLOCKS][4]
 // [row group][column group]: [4 h + t] has columns 64 h + 8 g + 2 t and the next, each for rows 2c and 2c + 1
 #define RESULTS(o) float o[ROW_GROUPS][4 * V_PIECES][4]
@@ -95,6 +106,7 @@ typedef struct decoder {
     const __global k_t *k_head; // rows of k and v count from here
     const __global v_t *v_head;
     key_rows k, v;
+    key_scales k_scales, v_scales;
     const __global uchar *map_plane;
     decode_memory memory;
 } decoder;
@@ -163,6 +175,8 @@ inlined decoder make_decoder(const attention_buffers *in, const attention_args *
     d.k_head = in->k + d.k.first;
     d.v_head = in->v + d.v.first;
     d.k.first = d.v.first = 0;
+    d.k_scales = scales_of_k(place.batch, place.head, &d.seq, in, a);
+    d.v_scales = scales_of_v(place.batch, place.head, &d.seq, in, a);
     d.map_plane = in->workspace + head_base(&a->tile_map, place.batch, d.first_head);
     return d;
 }
@@ -191,26 +205,47 @@ inlined int page_of(int pages, int block, int j)
 
 // Eight columns of a row. may_end (a constant): whether they may lie beyond the true head dim. With `aligned` they lie
 // there as a whole, and other columns of the row are read instead, for a condition would become a branch.
-inlined void load_piece(uint piece[4], const __global k_t *row, int column, int columns, const int may_end,
+inlined void load_piece(uint piece[WORDS], const __global k_t *row, int column, int columns, const int may_end,
                         const int aligned)
 {
     if (aligned) {
-        load_16(piece, row + (may_end ? min(column, columns - PIECE) : column));
+        LOAD_WORDS(piece, row + (may_end ? min(column, columns - PIECE) : column));
         return;
     }
     const uint2 low = GATHER_QUAD(K_TYPE)(row, column, columns);
     const uint2 high = GATHER_QUAD(K_TYPE)(row, column + 4, columns);
     piece[0] = low.x;
+#if HAS_BYTES
+    piece[1] = high.x;
+#else
     piece[1] = low.y;
     piece[2] = high.x;
     piece[3] = high.y;
+#endif
 }
 
-inlined void clear_piece(uint piece[4], int is_kept)
+inlined void clear_piece(uint *piece, const int words, int is_kept)
 {
 #pragma unroll
-    for (int x = 0; x < 4; x++)
+    for (int x = 0; x < words; x++)
         piece[x] = is_kept ? piece[x] : 0;
+}
+
+// As it is multiplied.
+inlined void widen_piece(uint wide[F16_WORDS], const uint piece[WORDS])
+{
+#pragma unroll
+    for (int x = 0; x < F16_WORDS; x++) {
+#if K_TYPE == TYPE_I8 // 0x64 above a byte without a sign is 1024 and that more
+        const uint unsigned_bytes = piece[x / 2] ^ 0x80808080u;
+        wide[x] = less_f16(x % 2 ? low_bytes_23(unsigned_bytes, 0x64) : low_bytes_01(unsigned_bytes, 0x64), 0x64806480u);
+#elif HAS_BYTES
+        const uint upper_bytes = x % 2 ? high_bytes_23(piece[x / 2], 0) : high_bytes_01(piece[x / 2], 0);
+        wide[x] = K_TYPE == TYPE_F8_E4M3 ? times_f16(f16_of_e4m3_uint(upper_bytes), 0x5c005c00u) : upper_bytes; // 256
+#else
+        wide[x] = piece[x];
+#endif
+    }
 }
 
 // Columns of K beyond the true head dim meet zeros of Q, and are zeros too: other numbers could be inf.
@@ -253,15 +288,23 @@ inlined const __global q_t *row_of_q(int row, const decoder *d, const attention_
 
 // Zeros beyond the true head dim. Plain scores are compared before they are scaled, so that the sign of the scale goes
 // to Q.
-inlined void load_piece_of_q(uint piece[4], const __global q_t *row, int column, const attention_args *a,
+inlined void load_piece_of_q(uint piece[F16_WORDS], const __global q_t *row, int column, const attention_args *a,
                              const int aligned)
 {
     const uint signs = !SCORE_FULL && a->scale < 0.0f ? 0x80008000u : 0;
-    load_piece(piece, row, column, a->head_dim_qk, 1, aligned);
-    if (aligned)
-        clear_piece(piece, column < a->head_dim_qk);
+    if (aligned) {
+        load_16(piece, row + min(column, a->head_dim_qk - PIECE));
+        clear_piece(piece, F16_WORDS, column < a->head_dim_qk);
+    } else {
+        const uint2 low = GATHER_QUAD(Q_TYPE)(row, column, a->head_dim_qk);
+        const uint2 high = GATHER_QUAD(Q_TYPE)(row, column + 4, a->head_dim_qk);
+        piece[0] = low.x;
+        piece[1] = low.y;
+        piece[2] = high.x;
+        piece[3] = high.y;
+    }
 #pragma unroll
-    for (int x = 0; x < 4; x++)
+    for (int x = 0; x < F16_WORDS; x++)
         piece[x] ^= signs;
 }
 
@@ -279,18 +322,18 @@ inlined void load_q(Q_FRAGMENTS(q), const decoder *d, const attention_buffers *i
 #else
     for (int x = d->id; x < ROW_GROUPS * K_PIECES * WARP; x += ITEMS) {
         const int r = x / (K_PIECES * WARP), i = x / WARP % K_PIECES, lane = x % WARP;
-        uint piece[4];
+        uint piece[F16_WORDS];
         load_piece_of_q(piece, row_of_q(lane / 4 + 8 * r, d, in, a), 32 * i + lane % 4 * PIECE, a, aligned);
         d->memory.q[x] = (uint4)(piece[0], piece[1], piece[2], piece[3]);
     }
 #endif
 }
 
-inlined void get_q(uint piece[4], Q_FRAGMENTS(q), int r, int i, const decoder *d)
+inlined void get_q(uint piece[F16_WORDS], Q_FRAGMENTS(q), int r, int i, const decoder *d)
 {
 #if Q_HELD
 #pragma unroll
-    for (int x = 0; x < 4; x++)
+    for (int x = 0; x < F16_WORDS; x++)
         piece[x] = q[r][i][x];
 #else
     const uint4 x = d->memory.q[(r * K_PIECES + i) * WARP + d->lane];
@@ -313,17 +356,19 @@ inlined void multiply_keys(SCORES(s), Q_FRAGMENTS(q), K_FRAGMENTS(k), const deco
             s[t][x] = 0.0f;
 #pragma unroll
     for (int i = 0; i < K_PIECES; i++) {
-        uint q0[4], q1[4] = {0, 0, 0, 0};
+        uint q0[F16_WORDS], q1[F16_WORDS] = {0, 0, 0, 0};
         get_q(q0, q, 0, i, d);
         if (ROW_GROUPS == 2)
             get_q(q1, q, ROW_GROUPS - 1, i, d);
         const uint low[4] = {q0[0], q1[0], q0[1], q1[1]}, high[4] = {q0[2], q1[2], q0[3], q1[3]};
 #pragma unroll
         for (int t = 0; t < 2 * KEY_BLOCKS; t++) {
+            uint wide[F16_WORDS];
             if (aligned && 32 * i + 32 > DIM_BELOW(HEAD_DIM_QK))
-                clear_piece(k[t][i], 32 * i + d->lane % 4 * PIECE < a->head_dim_qk);
-            MULTIPLY_AS(K_TYPE)(s[t], low, k[t][i][0], k[t][i][1]);
-            MULTIPLY_AS(K_TYPE)(s[t], high, k[t][i][2], k[t][i][3]);
+                clear_piece(k[t][i], WORDS, 32 * i + d->lane % 4 * PIECE < a->head_dim_qk);
+            widen_piece(wide, k[t][i]);
+            MULTIPLY_AS_Q(s[t], low, wide[0], wide[1]);
+            MULTIPLY_AS_Q(s[t], high, wide[2], wide[3]);
         }
     }
 }
@@ -490,6 +535,87 @@ inlined void weigh(SCORES(s), RESULTS(o), float m[ROW_GROUPS], float l[ROW_GROUP
     }
 }
 
+// ---- Scales ----------------------------------------------------------------------------------------------
+
+// Of each work-item's own key of the step, as look_up has it.
+typedef struct step_scales {
+    float k;
+    float v;
+} step_scales;
+
+inlined step_scales fetch_scales(int first, int pages, const decoder *d)
+{
+    step_scales scales = {1.0f, 1.0f};
+    const int key = key_of(d, first, d->lane % STEP_KEYS);
+    if (HAS_BYTES && d->k_scales.is_given)
+        scales.k = d->k_scales.numbers[row_on_page(&d->k_scales.rows, pages, key)];
+    if (HAS_BYTES && d->v_scales.is_given)
+        scales.v = d->v_scales.numbers[row_on_page(&d->v_scales.rows, pages, key)];
+    return scales;
+}
+
+inlined void scale_scores(SCORES(s), float scale, const decoder *d)
+{
+#if HAS_BYTES
+    if (d->k_scales.is_given) {
+#pragma unroll
+        for (int t = 0; t < 2 * KEY_BLOCKS; t++)
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                const float of_key = from_lane(scale, KEY_NUMBER);
+#pragma unroll
+                for (int r = 0; r < ROW_GROUPS; r++)
+                    SCORE *= of_key;
+            }
+    }
+#endif
+}
+
+inlined void multiply_results(RESULTS(o), float factor)
+{
+#pragma unroll
+    for (int r = 0; r < ROW_GROUPS; r++)
+#pragma unroll
+        for (int n = 0; n < 4 * V_PIECES; n++)
+#pragma unroll
+            for (int x = 0; x < 4; x++)
+                o[r][n][x] *= factor;
+}
+
+// What V's scales multiply must stay what f16 holds: so they are divided by the largest that met a weight so far, which
+// O is to be multiplied by in the end. Weights of 0 stay that, for a key that nobody may see may have any scale.
+inlined void scale_weights(SCORES(s), RESULTS(o), float *unit, float scale, const decoder *d)
+{
+#if HAS_BYTES
+    if (!d->v_scales.is_given)
+        return;
+    float of_key[2 * KEY_BLOCKS][2];
+    float largest = *unit;
+    int outgrown = 0;
+#pragma unroll
+    for (int r = 0; r < ROW_GROUPS; r++)
+        FOR_EACH_SCORE
+        {
+            of_key[t][e] = from_lane(scale, KEY_NUMBER);
+            if (SCORE != 0.0f) {
+                outgrown |= !(fabs(of_key[t][e]) <= *unit);
+                largest = fmax(largest, fabs(of_key[t][e]));
+            }
+        }
+    if (any_in_warp(outgrown)) {
+#pragma unroll
+        for (int mask = 1; mask < WARP; mask *= 2)
+            largest = fmax(largest, across(largest, mask));
+        multiply_results(o, *unit / largest);
+        *unit = largest;
+    }
+    const float inverse = 1.0f / *unit;
+#pragma unroll
+    for (int r = 0; r < ROW_GROUPS; r++)
+        FOR_EACH_SCORE SCORE = SCORE == 0.0f ? 0.0f : SCORE * (of_key[t][e] * inverse);
+#endif
+}
+
 // ---- Values ----------------------------------------------------------------------------------------------
 
 // O += P V, with P as float. all_seen (a constant): whether V is multiplied as it is; otherwise only at the keys seen,
@@ -503,23 +629,24 @@ inlined void add_values(RESULTS(o), SCORES(p), V_FRAGMENTS(v), const int all_see
         for (int r = 0; r < ROW_GROUPS; r++)
 #pragma unroll
             for (int x = 0; x < 2; x++)
-                weights[r][x] = PACK_AS(V_TYPE)(p[2 * b + x][2 * r], p[2 * b + x][2 * r + 1]);
+                weights[r][x] = PACK_AS_Q(p[2 * b + x][2 * r], p[2 * b + x][2 * r + 1]);
 #pragma unroll
         for (int h = 0; h < V_PIECES; h++) {
-            if (!all_seen) {
+            uint wide[4][F16_WORDS];
 #pragma unroll
-                for (int r = 0; r < 4; r++)
-                    clear_piece(v[b][r][h], seen >> (4 * b + r) & 1);
+            for (int r = 0; r < 4; r++) {
+                if (!all_seen)
+                    clear_piece(v[b][r][h], WORDS, seen >> (4 * b + r) & 1);
+                widen_piece(wide[r], v[b][r][h]);
             }
 #pragma unroll
             for (int x = 0; x < 4; x++) {
-                const uint pairs[4] = {low_halves(v[b][0][h][x], v[b][1][h][x]),
-                                       high_halves(v[b][0][h][x], v[b][1][h][x]),
-                                       low_halves(v[b][2][h][x], v[b][3][h][x]),
-                                       high_halves(v[b][2][h][x], v[b][3][h][x])};
+                const uint pairs[4] = {
+                    low_halves(wide[0][x], wide[1][x]), high_halves(wide[0][x], wide[1][x]),
+                    low_halves(wide[2][x], wide[3][x]), high_halves(wide[2][x], wide[3][x])};
 #pragma unroll
                 for (int r = 0; r < ROW_GROUPS; r++)
-                    MULTIPLY_AS(V_TYPE)(o[r][4 * h + x], pairs, weights[r][0], weights[r][1]);
+                    MULTIPLY_AS_Q(o[r][4 * h + x], pairs, weights[r][0], weights[r][1]);
             }
         }
     }
@@ -814,6 +941,7 @@ inlined void decode(const attention_buffers *in, const attention_args *a, const 
     const decoder *d = &decoder_;
     const int ahead = AHEAD && aligned; // single elements take more registers on their way
     float m[ROW_GROUPS], l[ROW_GROUPS], exponent[ROW_GROUPS];
+    float v_unit = 1e-30f; // no scale yet
     Q_FRAGMENTS(q);
     K_FRAGMENTS(k);
     V_FRAGMENTS(v);
@@ -830,6 +958,9 @@ inlined void decode(const attention_buffers *in, const attention_args *a, const 
                 o[r][n][x] = 0.0f;
     }
     key_step step = step_from((d->keys.begin & ~15) + d->warp * STEP_KEYS, d, a);
+    step_scales scales = {1.0f, 1.0f}, next_scales = scales;
+    if (step.first < d->keys.end)
+        scales = fetch_scales(step.first, step.pages, d);
     if (ahead && step.first < d->keys.end) {
         fetch_keys(k, step.first, step.pages, d, a, aligned);
         fetch_values(v, step.first, step.pages, d, a, aligned);
@@ -846,7 +977,7 @@ inlined void decode(const attention_buffers *in, const attention_args *a, const 
     //     S = Q K^T, forbidden ones -inf
     //     P = exp(S - m);  l += row sums of P
     //     if some sum passed its limit: m = row maximum; rescale l, O; P again
-    //     O += P V
+    //     O += P V, with the keys' scales if they have any
     // add up the warps' l and O; write O / l and ln(sum exp) = m + ln l; the last split's group adds up the splits'
     while (step.first < d->keys.end) {
         const key_step after = step_behind(&next, d, a);
@@ -854,10 +985,14 @@ inlined void decode(const attention_buffers *in, const attention_args *a, const 
         if (!ahead)
             fetch_keys(k, step.first, step.pages, d, a, aligned);
         multiply_keys(s, q, k, d, a, aligned);
+        scale_scores(s, scales.k, d);
+        if (next.first < d->keys.end)
+            next_scales = fetch_scales(next.first, next.pages, d);
         if (ahead && next.first < d->keys.end)
             fetch_keys(k, next.first, next.pages, d, a, aligned); // under way during softmax and P V
         const uint seen = finish_scores(s, step.first, step.class, d, in, a);
         weigh(s, o, m, l, exponent, d, a);
+        scale_weights(s, o, &v_unit, scales.v, d);
         if (!ahead)
             fetch_values(v, step.first, step.pages, d, a, aligned);
         if (!SCORE_FULL || !any_in_warp(seen != ALL_SEEN))
@@ -868,7 +1003,10 @@ inlined void decode(const attention_buffers *in, const attention_args *a, const 
             fetch_values(v, next.first, next.pages, d, a, aligned); // under way during S
         step = next;
         next = after;
+        scales = next_scales;
     }
+    if (HAS_BYTES && d->v_scales.is_given)
+        multiply_results(o, v_unit);
     leave_states(m, l, memory);
     barrier(CLK_LOCAL_MEM_FENCE);
     const decode_place place = *memory->place;

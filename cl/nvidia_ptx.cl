@@ -59,6 +59,11 @@ inlined void load_16(uint r[4], const __global void *from)
                          : "l"(from));
 }
 
+inlined void load_8(uint r[2], const __global void *from) // likewise 8, from a multiple of 8
+{
+    __asm__ __volatile__("ld.global.nc.L1::no_allocate.v2.b32 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "l"(from));
+}
+
 // fence.acq_rel: what work-items wrote before, others see that read behind theirs.
 inlined void fence_device(void) { __asm__ __volatile__("fence.acq_rel.gpu;" : : : "memory"); }
 
@@ -154,7 +159,8 @@ inlined float exp2_of(float x) // at most 2 ulp off; results below 2^-126 are ze
     return y;
 }
 
-// The low halves of two registers in one, and the high ones: that of `first` becomes the low half.
+// The low halves of two registers in one, and the high ones: that of `first` becomes the low half. Or of the bytes of
+// `first`, two for the halves' lower or upper ones beside the lowest of `second`.
 #define HALVES(name, selector)                                                                           \
     inlined uint name(uint first, uint second)                                                           \
     {                                                                                                    \
@@ -164,6 +170,21 @@ inlined float exp2_of(float x) // at most 2 ulp off; results below 2^-126 are ze
     }
 HALVES(low_halves, "0x5410")
 HALVES(high_halves, "0x7632")
+HALVES(low_bytes_01, "0x4140")
+HALVES(low_bytes_23, "0x4342")
+HALVES(high_bytes_01, "0x1404")
+HALVES(high_bytes_23, "0x3424")
+
+// Two of f16.
+#define ON_HALVES(name, instruction)                                                                     \
+    inlined uint name(uint x, uint y)                                                                    \
+    {                                                                                                    \
+        uint z;                                                                                          \
+        __asm__(instruction " %0, %1, %2;" : "=r"(z) : "r"(x), "r"(y));                                  \
+        return z;                                                                                        \
+    }
+ON_HALVES(less_f16, "sub.rn.f16x2")
+ON_HALVES(times_f16, "mul.rn.f16x2")
 
 // Two floats rounded to 16 bits, `low` in the low half.
 #define PACK(name, instruction)                                                                          \

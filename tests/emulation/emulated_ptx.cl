@@ -87,6 +87,22 @@ inlined void store_local(uint address, uint4 x)
     store_local_words(address, words);
 }
 void load_16(uint *r, const __global void *from);
+void load_8(uint *r, const __global void *from);
+inlined uint byte_of(uint x, int i) { return x >> 8 * i & 0xffu; }
+inlined uint low_bytes_01(uint x, uint y) { return byte_of(x, 0) | byte_of(y, 0) * 0x01000100u | byte_of(x, 1) << 16; }
+inlined uint low_bytes_23(uint x, uint y) { return byte_of(x, 2) | byte_of(y, 0) * 0x01000100u | byte_of(x, 3) << 16; }
+inlined uint high_bytes_01(uint x, uint y) { return byte_of(x, 0) << 8 | byte_of(y, 0) * 0x00010001u | byte_of(x, 1) << 24; }
+inlined uint high_bytes_23(uint x, uint y) { return byte_of(x, 2) << 8 | byte_of(y, 0) * 0x00010001u | byte_of(x, 3) << 24; }
+inlined uint less_f16(uint x, uint y)
+{
+    return half_of_float(float_of_half(x) - float_of_half(y)) |
+           (uint)half_of_float(float_of_half(x >> 16) - float_of_half(y >> 16)) << 16;
+}
+inlined uint times_f16(uint x, uint y)
+{
+    return half_of_float(float_of_half(x) * float_of_half(y)) |
+           (uint)half_of_float(float_of_half(x >> 16) * float_of_half(y >> 16)) << 16;
+}
 inlined uint low_halves(uint first, uint second) { return (first & 0xffffu) | second << 16; }
 inlined uint high_halves(uint first, uint second) { return first >> 16 | (second & 0xffff0000u); }
 inlined void fence_device(void) {}

@@ -127,6 +127,13 @@ void load_16(uint32_t *r, const void *from)
     memcpy(r, from, 16);
 }
 
+void load_8(uint32_t *r, const void *from)
+{
+    if ((uintptr_t)from % 8 != 0)
+        fail("8 bytes from an address that is no multiple of 8");
+    memcpy(r, from, 8);
+}
+
 void copy_16(uint32_t to, const void *from, int zero)
 {
     if (to % 16 != 0 || (!zero && (uintptr_t)from % 16 != 0))
