@@ -217,18 +217,22 @@ static inline int first_tile_of(int b, const attention_buffers *in, const attent
     return (int)(row * rows_per_query(a) / BLOCK_Q) + b;
 }
 
+// a / b; in decode, where a call may take no longer than some divisions one after the other, b is often 1.
+static inline int quotient(int a, int b) { return DECODE && b == 1 ? a : a / b; }
+
 static inline work_place place_of_group(int group, const attention_buffers *in, const attention_args *a)
 {
     work_place place;
     const int heads = DECODE ? a->heads_q / a->heads_per_kv : a->heads_q;
-    int row = group / a->q_tiles;
+    int row = quotient(group, a->q_tiles);
     place.q_tile = group - row * a->q_tiles;
     place.split = 0;
     if (DECODE) {
-        place.split = row % a->num_splits;
-        row /= a->num_splits;
+        const int tile = quotient(row, a->num_splits);
+        place.split = row - tile * a->num_splits;
+        row = tile;
     }
-    place.batch = row / heads;
+    place.batch = DECODE && a->batch == 1 ? 0 : row / heads;
     place.head = row - place.batch * heads;
     if (has(a, FEATURE_CU_SEQLENS_Q)) { // the last sequence that does not begin behind the tile
         int begin = 0, end = a->batch;
@@ -255,7 +259,7 @@ static inline work_place place_of_group(int group, const attention_buffers *in, 
 static inline key_range keys_of_split(key_range seen, int split, int block_k, const attention_args *a)
 {
     const int blocks = (seen.end - seen.begin + block_k - 1) / block_k;
-    const int even = (blocks + a->num_splits - 1) / a->num_splits * block_k;
+    const int even = quotient(blocks + a->num_splits - 1, a->num_splits) * block_k;
     const int size = a->split_keys > 0 ? a->split_keys : even;
     key_range keys;
     keys.begin = (int)min((long)seen.begin + (long)split * size, (long)seen.end);
@@ -279,14 +283,21 @@ static inline __global float *part_o(__global uchar *workspace, long place, cons
 }
 
 // Kernels whose last work-group combines count, behind all states, the splits of each tile that have ended. What was
-// in the workspace before is no count: that is ticket * 256 + splits.
-static inline volatile __global ulong *part_counter(__global uchar *workspace, int group, const attention_args *a)
+// in the workspace before is no count: that is ticket * COUNT_LIMIT + splits.
+#define COUNT_LIMIT (1ul << 24)
+
+static inline volatile __global ulong *part_counter(__global uchar *workspace, int tile, const attention_args *a)
 {
     const __global float *end = (const __global float *)workspace + a->parts +
                                 a->num_splits * a->part_rows * a->heads_q * (a->head_dim_v + 2);
-    const int row = group / a->q_tiles;
-    return (volatile __global ulong *)(((size_t)end + 7) / 8 * 8) + (long)(row / a->num_splits) * a->q_tiles +
-           (group - row * a->q_tiles);
+    return (volatile __global ulong *)(((size_t)end + 7) / 8 * 8) + tile;
+}
+
+// The number of a group's tile: of all splits the same.
+static inline int tile_of_group(int group, const attention_args *a)
+{
+    const int row = quotient(group, a->q_tiles);
+    return quotient(row, a->num_splits) * a->q_tiles + (group - row * a->q_tiles);
 }
 
 static inline __global float *part_state(__global uchar *workspace, long place, const attention_args *a)

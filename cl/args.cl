@@ -66,7 +66,7 @@ typedef struct attention_args {
     long k_lead; // of types of blocks: bytes from the handle to block 0, less than one
     long v_lead;
     long parts; // floats from the workspace's begin; what splits give (address.cl)
-    long ticket; // of this call alone; below 2^56; for kernels whose last work-group combines (address.cl)
+    long ticket; // of this call alone; below 2^40; for kernels whose last work-group combines (address.cl)
     long part_rows; // rows of q, of all sequences together
     long q_offset; // with POSITION_EXPLICIT
     long window_begin; // causal bound and window relative to the row's position (bounds.cl)

@@ -1,6 +1,7 @@
 // nvidia_decode.cl: attention of few query rows on the matrix units of NVIDIA's GPUs, compute capability 8.0 and up,
-// for q, k and v of 16 bits. All that such a call does is read K and V once: they go straight from global memory to
-// the registers that multiply (nvidia_ptx.cl tells which), 16 bytes at a time.
+// for q, k and v of 16 bits, or q of f16 and caches of bytes. All that such a call does is read K and V once: they go
+// straight from global memory to the registers that multiply (nvidia_ptx.cl tells which), eight elements at a time.
+// Bytes stay bytes until they are multiplied; as f16 they are exact, and their scales multiply scores and weights.
 //
 // A work-group owns BLOCK_Q rows, pairs of query and head of one KV head (address.cl), and a split of the keys. Its
 // warps take turns at steps of STEP_KEYS keys and know nothing of each other until the keys end:
@@ -41,15 +42,25 @@
 #define V_PIECES ((HEAD_DIM_V + 63) / 64)
 #define PIECE 8 // elements
 
-#define MULTIPLY_AS(type) PASTE(multiply_, type)
-#define PACK_AS(type) PASTE(pack_, type)
+#define HAS_BYTES IS_SCALED(K_TYPE) // and V_TYPE
+#if HAS_BYTES
+#define WORDS 2 // registers of a piece of K or V as it is stored
+#define LOAD_WORDS load_8
+#else
+#define WORDS 4
+#define LOAD_WORDS load_16
+#endif
+#define F16_WORDS 4 // of any 16 bits
+
+#define MULTIPLY_AS_Q PASTE(multiply_, Q_TYPE)
+#define PACK_AS_Q PASTE(pack_, Q_TYPE)
 
 // [key group][piece]: key 8 t + g, columns 32 i + 8 c
-#define K_FRAGMENTS(k) uint k[2 * KEY_BLOCKS][K_PIECES][4]
+#define K_FRAGMENTS(k) uint k[2 * KEY_BLOCKS][K_PIECES][WORDS]
 // [key block][key][piece]: key 16 b + 2 c + r % 2 + r / 2 * 8, columns 64 h + 8 g
-#define V_FRAGMENTS(v) uint v[KEY_BLOCKS][4][V_PIECES][4]
+#define V_FRAGMENTS(v) uint v[KEY_BLOCKS][4][V_PIECES][WORDS]
 // [row group][piece]: row 8 r + g, columns as K's
-#define Q_FRAGMENTS(q) uint q[ROW_GROUPS][Q_HELD ? K_PIECES : 1][4]
+#define Q_FRAGMENTS(q) uint q[ROW_GROUPS][Q_HELD ? K_PIECES : 1][F16_WORDS]
 #define SCORES(s) float s[2 * KEY_BLOCKS][4]
 // [row group][column group]: [4 h + t] has columns 64 h + 8 g + 2 t and the next, each for rows 2c and 2c + 1
 #define RESULTS(o) float o[ROW_GROUPS][4 * V_PIECES][4]
@@ -57,7 +68,19 @@
 // From row to row of partial O in local memory; the odd pair spreads rows over the banks.
 #define PART_PITCH 66
 
+// What is the same for all work-items of a group and costs loads and divisions to find out: kept in local memory, not in
+// registers, for when the keys have ended.
+typedef struct decode_place {
+    sequence seq;
+    int batch;
+    int first_head;
+    int split;
+    int first_row;
+    int tile; // of the count of splits
+} decode_place;
+
 typedef struct decode_memory {
+    __local decode_place *place;
     __local float *o;      // 64 columns of each warp's rows
     __local float *m;      // of each warp's rows; then what their O is multiplied by
     __local float *l;
@@ -76,39 +99,65 @@ typedef struct decoder {
     int split;
     int first_row;
     int num_rows; // that exist
-    int place; // number of the work-group in the call
+    int tile;
     sequence seq;
     key_range keys;
     key_range seen[ROW_GROUPS]; // of these, by the work-item's rows
     const __global k_t *k_head; // rows of k and v count from here
     const __global v_t *v_head;
     key_rows k, v;
+    key_scales k_scales, v_scales;
     const __global uchar *map_plane;
     decode_memory memory;
 } decoder;
 
-// Rows that do not exist repeat the last one.
-inlined int query_of(const decoder *d, int r) { return (d->first_row + min(r, d->num_rows - 1)) / d->group; }
+// Rows that do not exist repeat the last one. (A division takes as long as a hundred other instructions: where all rows
+// are of the first query there is none.)
+inlined int row_of_group(const decoder *d, int r) { return d->first_row + min(r, d->num_rows - 1); }
+inlined int query_of(const decoder *d, int r)
+{
+    const int row = row_of_group(d, r);
+    return d->seq.q_len == 1 ? 0 : row / d->group;
+}
 inlined int head_of(const decoder *d, int r)
 {
-    return d->first_head + (d->first_row + min(r, d->num_rows - 1)) % d->group;
+    const int row = row_of_group(d, r);
+    return d->first_head + (d->seq.q_len == 1 ? row : row % d->group);
+}
+
+// Of what a decoder has, that which is not about keys.
+inlined decoder decoder_at(const decode_place *place, const decode_memory *memory, const attention_args *a)
+{
+    decoder d;
+    d.id = (int)get_local_id(0);
+    d.lane = d.id % WARP;
+    d.warp = d.id / WARP;
+    d.batch = place->batch;
+    d.group = a->heads_per_kv;
+    d.first_head = place->first_head;
+    d.split = place->split;
+    d.first_row = place->first_row;
+    d.tile = place->tile;
+    d.seq = place->seq;
+    d.num_rows = min(BLOCK_Q, d.seq.q_len * d.group - d.first_row);
+    d.memory = *memory;
+    return d;
 }
 
 inlined decoder make_decoder(const attention_buffers *in, const attention_args *a, const decode_memory *memory)
 {
-    decoder d;
-    d.place = forgotten((int)get_group_id(1)) + a->first_group;
-    const work_place place = place_of_group(d.place, in, a);
-    d.id = (int)get_local_id(0);
-    d.lane = d.id % WARP;
-    d.warp = d.id / WARP;
-    d.batch = place.batch;
-    d.group = a->heads_per_kv;
-    d.first_head = place.head * d.group;
-    d.split = place.split;
-    d.seq = sequence_of(place.batch, in, a);
-    d.first_row = place.q_tile * BLOCK_Q;
-    d.num_rows = min(BLOCK_Q, d.seq.q_len * d.group - d.first_row);
+    const int group = (int)get_group_id(1) + a->first_group;
+    const work_place place = place_of_group(group, in, a);
+    decode_place found;
+    found.seq = sequence_of(place.batch, in, a);
+    found.batch = place.batch;
+    found.first_head = place.head * a->heads_per_kv;
+    found.split = place.split;
+    found.first_row = place.q_tile * BLOCK_Q;
+    found.tile = a->num_splits > 1 ? tile_of_group(group, a) : 0;
+    decoder d = decoder_at(&found, memory, a);
+    if (d.id == 0)
+        *memory->place = found;
     d.keys.begin = d.keys.end = 0;
     if (d.num_rows > 0)
         d.keys = keys_of_split(keys_of_rows(query_of(&d, 0), query_of(&d, BLOCK_Q - 1), d.seq.kv_len,
@@ -126,8 +175,9 @@ inlined decoder make_decoder(const attention_buffers *in, const attention_args *
     d.k_head = in->k + d.k.first;
     d.v_head = in->v + d.v.first;
     d.k.first = d.v.first = 0;
+    d.k_scales = scales_of_k(place.batch, place.head, &d.seq, in, a);
+    d.v_scales = scales_of_v(place.batch, place.head, &d.seq, in, a);
     d.map_plane = in->workspace + head_base(&a->tile_map, place.batch, d.first_head);
-    d.memory = *memory;
     return d;
 }
 
@@ -155,26 +205,47 @@ inlined int page_of(int pages, int block, int j)
 
 // Eight columns of a row. may_end (a constant): whether they may lie beyond the true head dim. With `aligned` they lie
 // there as a whole, and other columns of the row are read instead, for a condition would become a branch.
-inlined void load_piece(uint piece[4], const __global k_t *row, int column, int columns, const int may_end,
+inlined void load_piece(uint piece[WORDS], const __global k_t *row, int column, int columns, const int may_end,
                         const int aligned)
 {
     if (aligned) {
-        load_16(piece, row + (may_end ? min(column, columns - PIECE) : column));
+        LOAD_WORDS(piece, row + (may_end ? min(column, columns - PIECE) : column));
         return;
     }
     const uint2 low = GATHER_QUAD(K_TYPE)(row, column, columns);
     const uint2 high = GATHER_QUAD(K_TYPE)(row, column + 4, columns);
     piece[0] = low.x;
+#if HAS_BYTES
+    piece[1] = high.x;
+#else
     piece[1] = low.y;
     piece[2] = high.x;
     piece[3] = high.y;
+#endif
 }
 
-inlined void clear_piece(uint piece[4], int is_kept)
+inlined void clear_piece(uint *piece, const int words, int is_kept)
 {
 #pragma unroll
-    for (int x = 0; x < 4; x++)
+    for (int x = 0; x < words; x++)
         piece[x] = is_kept ? piece[x] : 0;
+}
+
+// As it is multiplied.
+inlined void widen_piece(uint wide[F16_WORDS], const uint piece[WORDS])
+{
+#pragma unroll
+    for (int x = 0; x < F16_WORDS; x++) {
+#if K_TYPE == TYPE_I8 // 0x64 above a byte without a sign is 1024 and that more
+        const uint unsigned_bytes = piece[x / 2] ^ 0x80808080u;
+        wide[x] = less_f16(x % 2 ? low_bytes_23(unsigned_bytes, 0x64) : low_bytes_01(unsigned_bytes, 0x64), 0x64806480u);
+#elif HAS_BYTES
+        const uint upper_bytes = x % 2 ? high_bytes_23(piece[x / 2], 0) : high_bytes_01(piece[x / 2], 0);
+        wide[x] = K_TYPE == TYPE_F8_E4M3 ? times_f16(f16_of_e4m3_uint(upper_bytes), 0x5c005c00u) : upper_bytes; // 256
+#else
+        wide[x] = piece[x];
+#endif
+    }
 }
 
 // Columns of K beyond the true head dim meet zeros of Q, and are zeros too: other numbers could be inf.
@@ -210,48 +281,66 @@ inlined void fetch_values(V_FRAGMENTS(v), int first, int pages, const decoder *d
 
 // ---- Q ---------------------------------------------------------------------------------------------------
 
-// Plain scores are compared before they are scaled, so that the sign of the scale goes to Q.
-inlined uint4 piece_of_q(const decoder *d, int row, int column, const attention_buffers *in, const attention_args *a)
+inlined const __global q_t *row_of_q(int row, const decoder *d, const attention_buffers *in, const attention_args *a)
 {
-    const __global q_t *q = in->q + query_base(&a->q, d->batch, head_of(d, row), &d->seq) +
-                            query_of(d, row) * a->q.token;
+    return in->q + query_base(&a->q, d->batch, head_of(d, row), &d->seq) + query_of(d, row) * a->q.token;
+}
+
+// Zeros beyond the true head dim. Plain scores are compared before they are scaled, so that the sign of the scale goes
+// to Q.
+inlined void load_piece_of_q(uint piece[F16_WORDS], const __global q_t *row, int column, const attention_args *a,
+                             const int aligned)
+{
     const uint signs = !SCORE_FULL && a->scale < 0.0f ? 0x80008000u : 0;
-    return (uint4)(GATHER_QUAD(Q_TYPE)(q, column, a->head_dim_qk), GATHER_QUAD(Q_TYPE)(q, column + 4, a->head_dim_qk)) ^
-           signs;
+    if (aligned) {
+        load_16(piece, row + min(column, a->head_dim_qk - PIECE));
+        clear_piece(piece, F16_WORDS, column < a->head_dim_qk);
+    } else {
+        const uint2 low = GATHER_QUAD(Q_TYPE)(row, column, a->head_dim_qk);
+        const uint2 high = GATHER_QUAD(Q_TYPE)(row, column + 4, a->head_dim_qk);
+        piece[0] = low.x;
+        piece[1] = low.y;
+        piece[2] = high.x;
+        piece[3] = high.y;
+    }
+#pragma unroll
+    for (int x = 0; x < F16_WORDS; x++)
+        piece[x] ^= signs;
 }
 
-inlined void set_piece(uint piece[4], uint4 x)
-{
-    piece[0] = x.x;
-    piece[1] = x.y;
-    piece[2] = x.z;
-    piece[3] = x.w;
-}
-
-inlined void load_q(Q_FRAGMENTS(q), const decoder *d, const attention_buffers *in, const attention_args *a)
+inlined void load_q(Q_FRAGMENTS(q), const decoder *d, const attention_buffers *in, const attention_args *a,
+                    const int aligned)
 {
 #if Q_HELD
 #pragma unroll
-    for (int r = 0; r < ROW_GROUPS; r++)
+    for (int r = 0; r < ROW_GROUPS; r++) {
+        const __global q_t *row = row_of_q(d->lane / 4 + 8 * r, d, in, a);
 #pragma unroll
         for (int i = 0; i < K_PIECES; i++)
-            set_piece(q[r][i], piece_of_q(d, d->lane / 4 + 8 * r, 32 * i + d->lane % 4 * PIECE, in, a));
+            load_piece_of_q(q[r][i], row, 32 * i + d->lane % 4 * PIECE, a, aligned);
+    }
 #else
     for (int x = d->id; x < ROW_GROUPS * K_PIECES * WARP; x += ITEMS) {
         const int r = x / (K_PIECES * WARP), i = x / WARP % K_PIECES, lane = x % WARP;
-        d->memory.q[x] = piece_of_q(d, lane / 4 + 8 * r, 32 * i + lane % 4 * PIECE, in, a);
+        uint piece[F16_WORDS];
+        load_piece_of_q(piece, row_of_q(lane / 4 + 8 * r, d, in, a), 32 * i + lane % 4 * PIECE, a, aligned);
+        d->memory.q[x] = (uint4)(piece[0], piece[1], piece[2], piece[3]);
     }
 #endif
 }
 
-inlined void get_q(uint piece[4], Q_FRAGMENTS(q), int r, int i, const decoder *d)
+inlined void get_q(uint piece[F16_WORDS], Q_FRAGMENTS(q), int r, int i, const decoder *d)
 {
 #if Q_HELD
 #pragma unroll
-    for (int x = 0; x < 4; x++)
+    for (int x = 0; x < F16_WORDS; x++)
         piece[x] = q[r][i][x];
 #else
-    set_piece(piece, d->memory.q[(r * K_PIECES + i) * WARP + d->lane]);
+    const uint4 x = d->memory.q[(r * K_PIECES + i) * WARP + d->lane];
+    piece[0] = x.x;
+    piece[1] = x.y;
+    piece[2] = x.z;
+    piece[3] = x.w;
 #endif
 }
 
@@ -267,17 +356,19 @@ inlined void multiply_keys(SCORES(s), Q_FRAGMENTS(q), K_FRAGMENTS(k), const deco
             s[t][x] = 0.0f;
 #pragma unroll
     for (int i = 0; i < K_PIECES; i++) {
-        uint q0[4], q1[4] = {0, 0, 0, 0};
+        uint q0[F16_WORDS], q1[F16_WORDS] = {0, 0, 0, 0};
         get_q(q0, q, 0, i, d);
         if (ROW_GROUPS == 2)
             get_q(q1, q, ROW_GROUPS - 1, i, d);
         const uint low[4] = {q0[0], q1[0], q0[1], q1[1]}, high[4] = {q0[2], q1[2], q0[3], q1[3]};
 #pragma unroll
         for (int t = 0; t < 2 * KEY_BLOCKS; t++) {
+            uint wide[F16_WORDS];
             if (aligned && 32 * i + 32 > DIM_BELOW(HEAD_DIM_QK))
-                clear_piece(k[t][i], 32 * i + d->lane % 4 * PIECE < a->head_dim_qk);
-            MULTIPLY_AS(K_TYPE)(s[t], low, k[t][i][0], k[t][i][1]);
-            MULTIPLY_AS(K_TYPE)(s[t], high, k[t][i][2], k[t][i][3]);
+                clear_piece(k[t][i], WORDS, 32 * i + d->lane % 4 * PIECE < a->head_dim_qk);
+            widen_piece(wide, k[t][i]);
+            MULTIPLY_AS_Q(s[t], low, wide[0], wide[1]);
+            MULTIPLY_AS_Q(s[t], high, wide[2], wide[3]);
         }
     }
 }
@@ -444,6 +535,87 @@ inlined void weigh(SCORES(s), RESULTS(o), float m[ROW_GROUPS], float l[ROW_GROUP
     }
 }
 
+// ---- Scales ----------------------------------------------------------------------------------------------
+
+// Of each work-item's own key of the step, as look_up has it.
+typedef struct step_scales {
+    float k;
+    float v;
+} step_scales;
+
+inlined step_scales fetch_scales(int first, int pages, const decoder *d)
+{
+    step_scales scales = {1.0f, 1.0f};
+    const int key = key_of(d, first, d->lane % STEP_KEYS);
+    if (HAS_BYTES && d->k_scales.is_given)
+        scales.k = d->k_scales.numbers[row_on_page(&d->k_scales.rows, pages, key)];
+    if (HAS_BYTES && d->v_scales.is_given)
+        scales.v = d->v_scales.numbers[row_on_page(&d->v_scales.rows, pages, key)];
+    return scales;
+}
+
+inlined void scale_scores(SCORES(s), float scale, const decoder *d)
+{
+#if HAS_BYTES
+    if (d->k_scales.is_given) {
+#pragma unroll
+        for (int t = 0; t < 2 * KEY_BLOCKS; t++)
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                const float of_key = from_lane(scale, KEY_NUMBER);
+#pragma unroll
+                for (int r = 0; r < ROW_GROUPS; r++)
+                    SCORE *= of_key;
+            }
+    }
+#endif
+}
+
+inlined void multiply_results(RESULTS(o), float factor)
+{
+#pragma unroll
+    for (int r = 0; r < ROW_GROUPS; r++)
+#pragma unroll
+        for (int n = 0; n < 4 * V_PIECES; n++)
+#pragma unroll
+            for (int x = 0; x < 4; x++)
+                o[r][n][x] *= factor;
+}
+
+// What V's scales multiply must stay what f16 holds: so they are divided by the largest that met a weight so far, which
+// O is to be multiplied by in the end. Weights of 0 stay that, for a key that nobody may see may have any scale.
+inlined void scale_weights(SCORES(s), RESULTS(o), float *unit, float scale, const decoder *d)
+{
+#if HAS_BYTES
+    if (!d->v_scales.is_given)
+        return;
+    float of_key[2 * KEY_BLOCKS][2];
+    float largest = *unit;
+    int outgrown = 0;
+#pragma unroll
+    for (int r = 0; r < ROW_GROUPS; r++)
+        FOR_EACH_SCORE
+        {
+            of_key[t][e] = from_lane(scale, KEY_NUMBER);
+            if (SCORE != 0.0f) {
+                outgrown |= !(fabs(of_key[t][e]) <= *unit);
+                largest = fmax(largest, fabs(of_key[t][e]));
+            }
+        }
+    if (any_in_warp(outgrown)) {
+#pragma unroll
+        for (int mask = 1; mask < WARP; mask *= 2)
+            largest = fmax(largest, across(largest, mask));
+        multiply_results(o, *unit / largest);
+        *unit = largest;
+    }
+    const float inverse = 1.0f / *unit;
+#pragma unroll
+    for (int r = 0; r < ROW_GROUPS; r++)
+        FOR_EACH_SCORE SCORE = SCORE == 0.0f ? 0.0f : SCORE * (of_key[t][e] * inverse);
+#endif
+}
+
 // ---- Values ----------------------------------------------------------------------------------------------
 
 // O += P V, with P as float. all_seen (a constant): whether V is multiplied as it is; otherwise only at the keys seen,
@@ -457,23 +629,24 @@ inlined void add_values(RESULTS(o), SCORES(p), V_FRAGMENTS(v), const int all_see
         for (int r = 0; r < ROW_GROUPS; r++)
 #pragma unroll
             for (int x = 0; x < 2; x++)
-                weights[r][x] = PACK_AS(V_TYPE)(p[2 * b + x][2 * r], p[2 * b + x][2 * r + 1]);
+                weights[r][x] = PACK_AS_Q(p[2 * b + x][2 * r], p[2 * b + x][2 * r + 1]);
 #pragma unroll
         for (int h = 0; h < V_PIECES; h++) {
-            if (!all_seen) {
+            uint wide[4][F16_WORDS];
 #pragma unroll
-                for (int r = 0; r < 4; r++)
-                    clear_piece(v[b][r][h], seen >> (4 * b + r) & 1);
+            for (int r = 0; r < 4; r++) {
+                if (!all_seen)
+                    clear_piece(v[b][r][h], WORDS, seen >> (4 * b + r) & 1);
+                widen_piece(wide[r], v[b][r][h]);
             }
 #pragma unroll
             for (int x = 0; x < 4; x++) {
-                const uint pairs[4] = {low_halves(v[b][0][h][x], v[b][1][h][x]),
-                                       high_halves(v[b][0][h][x], v[b][1][h][x]),
-                                       low_halves(v[b][2][h][x], v[b][3][h][x]),
-                                       high_halves(v[b][2][h][x], v[b][3][h][x])};
+                const uint pairs[4] = {
+                    low_halves(wide[0][x], wide[1][x]), high_halves(wide[0][x], wide[1][x]),
+                    low_halves(wide[2][x], wide[3][x]), high_halves(wide[2][x], wide[3][x])};
 #pragma unroll
                 for (int r = 0; r < ROW_GROUPS; r++)
-                    MULTIPLY_AS(V_TYPE)(o[r][4 * h + x], pairs, weights[r][0], weights[r][1]);
+                    MULTIPLY_AS_Q(o[r][4 * h + x], pairs, weights[r][0], weights[r][1]);
             }
         }
     }
@@ -481,23 +654,27 @@ inlined void add_values(RESULTS(o), SCORES(p), V_FRAGMENTS(v), const int all_see
 
 // ---- Results ---------------------------------------------------------------------------------------------
 
-// What the warps have of each row: by the row's own work-item, the total, and what each warp's O is to be multiplied
-// by. A sink takes part in the first split alone.
-inlined void total_rows(const float m[ROW_GROUPS], const float l[ROW_GROUPS], const decoder *d,
-                        const attention_buffers *in, const attention_args *a)
+// What the warp has of each row, to local memory.
+inlined void leave_states(const float m[ROW_GROUPS], const float l[ROW_GROUPS], const decode_memory *memory)
 {
-    const decode_memory *memory = &d->memory;
+    const int lane = (int)get_local_id(0) % WARP, first = (int)get_local_id(0) / WARP * BLOCK_Q + lane / 4;
 #pragma unroll
     for (int r = 0; r < ROW_GROUPS; r++) {
         float sum = l[r]; // of the work-item's keys
         sum += across(sum, 1);
         sum += across(sum, 2);
-        if (d->lane % 4 == 0) {
-            memory->m[d->warp * BLOCK_Q + d->lane / 4 + 8 * r] = m[r];
-            memory->l[d->warp * BLOCK_Q + d->lane / 4 + 8 * r] = sum;
+        if (lane % 4 == 0) {
+            memory->m[first + 8 * r] = m[r];
+            memory->l[first + 8 * r] = sum;
         }
     }
-    barrier(CLK_LOCAL_MEM_FENCE);
+}
+
+// By the row's own work-item: the total, and what each warp's O is to be multiplied by. A sink takes part in the first
+// split alone.
+inlined void total_rows(const decoder *d, const attention_buffers *in, const attention_args *a)
+{
+    const decode_memory *memory = &d->memory;
     if (d->id < d->num_rows) {
         const row_start none = {SCORE_FLOOR, 0.0f};
         const row_start sink = d->split == 0 ? start_of_rows(d->batch, head_of(d, d->id), in->sinks, a) : none;
@@ -551,10 +728,9 @@ inlined void store_state(int row, const decoder *d, const attention_buffers *in,
 }
 
 // 64 columns at a time go through local memory: to o, or with several splits to the workspace.
-inlined void store_results(RESULTS(o), const float m[ROW_GROUPS], const float l[ROW_GROUPS], const decoder *d,
-                           const attention_buffers *in, const attention_args *a)
+inlined void store_results(RESULTS(o), const decoder *d, const attention_buffers *in, const attention_args *a)
 {
-    total_rows(m, l, d, in, a);
+    total_rows(d, in, a);
     __local float *part = d->memory.o + (d->warp * BLOCK_Q + d->lane % 4 * 2) * PART_PITCH + d->lane / 4 * PIECE;
 #pragma unroll
     for (int h = 0; h < V_PIECES; h++) {
@@ -591,24 +767,28 @@ inlined void store_results(RESULTS(o), const float m[ROW_GROUPS], const float l[
 
 // ---- Splits ----------------------------------------------------------------------------------------------
 
-// Whether the tile's other splits have all ended: to every work-item, behind what all of them wrote.
+// Before a group's split is counted, some group of the tile has begun the count for this call: by one exchange, which
+// fails where another group's did not.
+inlined void begin_count(const decoder *d, const attention_buffers *in, const attention_args *a)
+{
+    volatile __global ulong *counter = part_counter(in->workspace, d->tile, a);
+    const ulong found = *counter;
+    if (found / COUNT_LIMIT != (ulong)a->ticket)
+        compare_exchange(counter, found, (ulong)a->ticket * COUNT_LIMIT);
+}
+
+// Whether the tile's other splits have all ended: to every work-item, behind what all of them wrote. The last one makes
+// the count no count, for a recorded call runs again with the same ticket.
 inlined int is_last_split(const decoder *d, const attention_buffers *in, const attention_args *a)
 {
     fence_device();
     barrier(CLK_LOCAL_MEM_FENCE);
     if (d->id == 0) {
-        volatile __global ulong *counter = part_counter(in->workspace, d->place, a);
-        ulong old = *counter;
-        int ended;
-        for (;;) {
-            ended = (old >> 8 == (ulong)a->ticket ? (int)(old & 255) : 0) + 1;
-            const ulong next = ended == a->num_splits ? 0 : (ulong)a->ticket << 8 | (ulong)ended;
-            const ulong found = compare_exchange(counter, old, next);
-            if (found == old)
-                break;
-            old = found;
-        }
-        *d->memory.is_last = ended == a->num_splits;
+        volatile __global ulong *counter = part_counter(in->workspace, d->tile, a);
+        const ulong ended = add_to(counter, 1) % COUNT_LIMIT + 1;
+        if (ended == (ulong)a->num_splits)
+            *counter = 0;
+        *d->memory.is_last = ended == (ulong)a->num_splits;
     }
     barrier(CLK_LOCAL_MEM_FENCE);
     if (!*d->memory.is_last)
@@ -617,58 +797,97 @@ inlined int is_last_split(const decoder *d, const attention_buffers *in, const a
     return 1;
 }
 
-// What each split's o is multiplied by, [row][split]: a warp takes a row, its work-items the splits. lse beside it.
-inlined void weigh_splits(__local float *weights, const decoder *d, const attention_buffers *in,
-                          const attention_args *a)
+// What the splits left of one row and head.
+typedef struct row_splits {
+    const __global float *o; // of the first split
+    const __global float *state;
+    long o_step; // from split to split
+    long state_step;
+    int count;
+    float largest;
+    float inverse; // of the total
+} row_splits;
+
+inlined row_splits splits_of_row(int row, const decoder *d, const attention_buffers *in, const attention_args *a)
 {
-    for (int row = d->warp; row < d->num_rows; row += WARPS) {
-        const __global float *state = part_state(in->workspace, place_of_row(row, 0, d, a), a);
-        const long step = 2 * a->part_rows * a->heads_q;
-        float largest = -1e30f, total = 0.0f;
-        for (int p = d->lane; p < a->num_splits; p += WARP)
-            largest = fmax(largest, state[p * step]);
-#pragma unroll
-        for (int mask = 1; mask < WARP; mask *= 2)
-            largest = fmax(largest, across(largest, mask));
-        for (int p = d->lane; p < a->num_splits; p += WARP) {
-            const float weight = state[p * step + 1] * exp2_of((state[p * step] - largest) * LOG2_E);
-            weights[row * a->num_splits + p] = weight;
-            total += weight;
-        }
-#pragma unroll
-        for (int mask = 1; mask < WARP; mask *= 2)
-            total += across(total, mask);
-        const float inverse = total == 0.0f ? 0.0f : 1.0f / total;
-        for (int p = d->lane; p < a->num_splits; p += WARP)
-            weights[row * a->num_splits + p] *= inverse;
-        if (d->lane == 0)
-            store_lse(row, largest, total, d, in, a);
-    }
+    const long place = place_of_row(row, 0, d, a), places = a->part_rows * a->heads_q;
+    row_splits splits;
+    splits.o = part_o(in->workspace, place, a);
+    splits.state = part_state(in->workspace, place, a);
+    splits.o_step = places * a->head_dim_v;
+    splits.state_step = 2 * places;
+    splits.count = a->num_splits;
+    return splits;
 }
 
-// The rows of o from the parts, always in the order of the splits. Splits without keys change no bit.
-inlined void combine_splits(const decoder *d, const attention_buffers *in, const attention_args *a)
+// In proportion: what a split weighs.
+inlined float share_of_split(const row_splits *splits, int p)
 {
-    __local float *weights = d->memory.o;
+    const __global float *state = splits->state + p * splits->state_step;
+    return state[1] * exp2_of((state[0] - splits->largest) * LOG2_E);
+}
+
+// By a warp, its work-items the splits: their total; the row's lse.
+inlined void weigh_splits(row_splits *splits, int row, const decoder *d, const attention_buffers *in,
+                          const attention_args *a)
+{
+    float largest = -1e30f, total = 0.0f;
+    for (int p = d->lane; p < splits->count; p += WARP)
+        largest = fmax(largest, splits->state[p * splits->state_step]);
+#pragma unroll
+    for (int mask = 1; mask < WARP; mask *= 2)
+        largest = fmax(largest, across(largest, mask));
+    splits->largest = largest;
+    for (int p = d->lane; p < splits->count; p += WARP)
+        total += share_of_split(splits, p);
+#pragma unroll
+    for (int mask = 1; mask < WARP; mask *= 2)
+        total += across(total, mask);
+    splits->inverse = total == 0.0f ? 0.0f : 1.0f / total;
+    if (d->lane == 0)
+        store_lse(row, largest, total, d, in, a);
+}
+
+#define PARTS_AHEAD 16 // quads of a work-item that are under way at a time
+
+inlined void load_parts(float4 parts[PARTS_AHEAD], const row_splits *splits, int first, int column)
+{
+#pragma unroll
+    for (int i = 0; i < PARTS_AHEAD; i++)
+        parts[i] = load4_1(splits->o + min(first + i, splits->count - 1) * splits->o_step, column);
+}
+
+// The row of o from the parts, by a warp; always in the order of the splits, so that those without keys change no bit.
+// The first parts are under way while their weights are worked out.
+inlined void combine_row(int row, const decoder *d, const attention_buffers *in, const attention_args *a)
+{
     const int columns = a->head_dim_v, quads = columns % 4 == 0 ? columns / 4 : 0;
-    const long step = a->part_rows * a->heads_q * columns;
-    weigh_splits(weights, d, in, a);
-    barrier(CLK_LOCAL_MEM_FENCE);
-    for (int x = d->id; x < d->num_rows * quads; x += ITEMS) {
-        const int row = x / quads, column = 4 * (x - row * quads);
-        const __global float *part = part_o(in->workspace, place_of_row(row, 0, d, a), a) + column;
+    row_splits splits = splits_of_row(row, d, in, a);
+    float4 parts[PARTS_AHEAD];
+    if (quads > 0)
+        load_parts(parts, &splits, 0, 4 * min(d->lane, quads - 1));
+    weigh_splits(&splits, row, d, in, a);
+    for (int first = 0; first < quads; first += WARP) {
+        const int quad = first + d->lane;
         float4 sum = (float4)(0.0f);
-#pragma unroll 8
-        for (int p = 0; p < a->num_splits; p++)
-            sum += weights[row * a->num_splits + p] * load4_1(part, p * step);
-        STORE4(O_TYPE)(row_of_o(row, d, in, a), column, sum);
+        for (int p = 0; p < splits.count; p += PARTS_AHEAD) {
+            const int mine = p + d->lane % PARTS_AHEAD;
+            const float weight = mine < splits.count ? share_of_split(&splits, mine) * splits.inverse : 0.0f;
+            if (first > 0 || p > 0)
+                load_parts(parts, &splits, p, 4 * min(quad, quads - 1));
+#pragma unroll
+            for (int i = 0; i < PARTS_AHEAD; i++) {
+                const float of_split = from_lane(weight, i);
+                sum = p + i < splits.count ? sum + of_split * parts[i] : sum;
+            }
+        }
+        if (quad < quads)
+            STORE4(O_TYPE)(row_of_o(row, d, in, a), 4 * quad, sum);
     }
-    for (int x = d->id; quads == 0 && x < d->num_rows * columns; x += ITEMS) {
-        const int row = x / columns, column = x - row * columns;
-        const __global float *part = part_o(in->workspace, place_of_row(row, 0, d, a), a) + column;
+    for (int column = d->lane; quads == 0 && column < columns; column += WARP) {
         float sum = 0.0f;
-        for (int p = 0; p < a->num_splits; p++)
-            sum += weights[row * a->num_splits + p] * part[p * step];
+        for (int p = 0; p < splits.count; p++)
+            sum += share_of_split(&splits, p) * splits.inverse * splits.o[p * splits.o_step + column];
         STORE1(O_TYPE)(row_of_o(row, d, in, a), column, sum);
     }
 }
@@ -722,6 +941,7 @@ inlined void decode(const attention_buffers *in, const attention_args *a, const 
     const decoder *d = &decoder_;
     const int ahead = AHEAD && aligned; // single elements take more registers on their way
     float m[ROW_GROUPS], l[ROW_GROUPS], exponent[ROW_GROUPS];
+    float v_unit = 1e-30f; // no scale yet
     Q_FRAGMENTS(q);
     K_FRAGMENTS(k);
     V_FRAGMENTS(v);
@@ -738,13 +958,18 @@ inlined void decode(const attention_buffers *in, const attention_args *a, const 
                 o[r][n][x] = 0.0f;
     }
     key_step step = step_from((d->keys.begin & ~15) + d->warp * STEP_KEYS, d, a);
+    step_scales scales = {1.0f, 1.0f}, next_scales = scales;
+    if (step.first < d->keys.end)
+        scales = fetch_scales(step.first, step.pages, d);
     if (ahead && step.first < d->keys.end) {
         fetch_keys(k, step.first, step.pages, d, a, aligned);
         fetch_values(v, step.first, step.pages, d, a, aligned);
     }
     key_step next = step_behind(&step, d, a);
     if (d->keys.begin < d->keys.end)
-        load_q(q, d, in, a);
+        load_q(q, d, in, a, aligned);
+    if (d->id == 0 && a->num_splits > 1)
+        begin_count(d, in, a);
     if (!Q_HELD)
         barrier(CLK_LOCAL_MEM_FENCE);
 
@@ -752,7 +977,7 @@ inlined void decode(const attention_buffers *in, const attention_args *a, const 
     //     S = Q K^T, forbidden ones -inf
     //     P = exp(S - m);  l += row sums of P
     //     if some sum passed its limit: m = row maximum; rescale l, O; P again
-    //     O += P V
+    //     O += P V, with the keys' scales if they have any
     // add up the warps' l and O; write O / l and ln(sum exp) = m + ln l; the last split's group adds up the splits'
     while (step.first < d->keys.end) {
         const key_step after = step_behind(&next, d, a);
@@ -760,10 +985,14 @@ inlined void decode(const attention_buffers *in, const attention_args *a, const 
         if (!ahead)
             fetch_keys(k, step.first, step.pages, d, a, aligned);
         multiply_keys(s, q, k, d, a, aligned);
+        scale_scores(s, scales.k, d);
+        if (next.first < d->keys.end)
+            next_scales = fetch_scales(next.first, next.pages, d);
         if (ahead && next.first < d->keys.end)
             fetch_keys(k, next.first, next.pages, d, a, aligned); // under way during softmax and P V
         const uint seen = finish_scores(s, step.first, step.class, d, in, a);
         weigh(s, o, m, l, exponent, d, a);
+        scale_weights(s, o, &v_unit, scales.v, d);
         if (!ahead)
             fetch_values(v, step.first, step.pages, d, a, aligned);
         if (!SCORE_FULL || !any_in_warp(seen != ALL_SEEN))
@@ -774,11 +1003,18 @@ inlined void decode(const attention_buffers *in, const attention_args *a, const 
             fetch_values(v, next.first, next.pages, d, a, aligned); // under way during S
         step = next;
         next = after;
+        scales = next_scales;
     }
-    const decoder ending = make_decoder(in, a, memory); // again, so that the loop has the registers
-    store_results(o, m, l, &ending, in, a);
+    if (HAS_BYTES && d->v_scales.is_given)
+        multiply_results(o, v_unit);
+    leave_states(m, l, memory);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    const decode_place place = *memory->place;
+    const decoder ending = decoder_at(&place, memory, a);
+    store_results(o, &ending, in, a);
     if (a->num_splits > 1 && ending.num_rows > 0 && is_last_split(&ending, in, a))
-        combine_splits(&ending, in, a);
+        for (int row = ending.warp; row < ending.num_rows; row += WARPS)
+            combine_row(row, &ending, in, a);
 }
 
 // The driver (580.159.04, seen 2026-11-30) obeys the option -cl-nv-maxrregcount for kernels that do not require the
@@ -795,9 +1031,10 @@ inlined void decode(const attention_buffers *in, const attention_args *a, const 
     {                                                                                                      \
         __local float2 part[WARPS * BLOCK_Q * PART_PITCH / 2];                                             \
         __local float m[WARPS * BLOCK_Q], l[WARPS * BLOCK_Q], totals[2 * BLOCK_Q];                         \
+        __local decode_place place;                                                                        \
         __local int is_last;                                                                               \
         __local uint4 held[Q_HELD ? 1 : ROW_GROUPS * K_PIECES * WARP];                                     \
-        const decode_memory memory = {(__local float *)part, m, l, totals, &is_last, held};                \
+        const decode_memory memory = {&place, (__local float *)part, m, l, totals, &is_last, held};                \
         const attention_buffers buffers = GATHERED_BUFFERS;                                                \
         if ((int)get_group_id(1) < args.num_groups)                                                        \
             decode(&buffers, &args, &memory, aligned);                                                     \

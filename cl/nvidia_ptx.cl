@@ -59,12 +59,9 @@ inlined void load_16(uint r[4], const __global void *from)
                          : "l"(from));
 }
 
-// x, of which the compiler knows nothing more: what is computed from it is computed again, not kept.
-inlined int forgotten(int x)
+inlined void load_8(uint r[2], const __global void *from) // likewise 8, from a multiple of 8
 {
-    int y;
-    __asm__ __volatile__("mov.b32 %0, %1;" : "=r"(y) : "r"(x));
-    return y;
+    __asm__ __volatile__("ld.global.nc.L1::no_allocate.v2.b32 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "l"(from));
 }
 
 // p + bytes. Volatile, so that a pointer that walks through a loop stays one: compilers would make a base and offsets of
@@ -87,6 +84,13 @@ inlined ulong compare_exchange(volatile __global ulong *p, ulong expected, ulong
                          : "=l"(old)
                          : "l"(p), "l"(expected), "l"(value)
                          : "memory");
+    return old;
+}
+
+inlined ulong add_to(volatile __global ulong *p, ulong x) // atom.add. Returns what *p was.
+{
+    ulong old;
+    __asm__ __volatile__("atom.relaxed.gpu.global.add.u64 %0, [%1], %2;" : "=l"(old) : "l"(p), "l"(x) : "memory");
     return old;
 }
 
@@ -180,7 +184,8 @@ inlined float between(float x, float low, float high) // NaN stays
     return y;
 }
 
-// The low halves of two registers in one, and the high ones: that of `first` becomes the low half.
+// The low halves of two registers in one, and the high ones: that of `first` becomes the low half. Or of the bytes of
+// `first`, two for the halves' lower or upper ones beside the lowest of `second`.
 #define HALVES(name, selector)                                                                           \
     inlined uint name(uint first, uint second)                                                           \
     {                                                                                                    \
@@ -190,6 +195,21 @@ inlined float between(float x, float low, float high) // NaN stays
     }
 HALVES(low_halves, "0x5410")
 HALVES(high_halves, "0x7632")
+HALVES(low_bytes_01, "0x4140")
+HALVES(low_bytes_23, "0x4342")
+HALVES(high_bytes_01, "0x1404")
+HALVES(high_bytes_23, "0x3424")
+
+// Two of f16.
+#define ON_HALVES(name, instruction)                                                                     \
+    inlined uint name(uint x, uint y)                                                                    \
+    {                                                                                                    \
+        uint z;                                                                                          \
+        __asm__(instruction " %0, %1, %2;" : "=r"(z) : "r"(x), "r"(y));                                  \
+        return z;                                                                                        \
+    }
+ON_HALVES(less_f16, "sub.rn.f16x2")
+ON_HALVES(times_f16, "mul.rn.f16x2")
 
 // Two floats rounded to 16 bits, `low` in the low half.
 #define PACK(name, instruction)                                                                          \

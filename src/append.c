@@ -104,12 +104,14 @@ clattn_status clattn_enqueue_kv_append(clattn_plan *plan, cl_command_queue queue
 {
     static const char where[] = "clattn_enqueue_kv_append";
     clattn__append_call call;
+    int keeps_order = 0;
     if (plan == NULL)
         return CLATTN_INVALID_ARGUMENT;
     const clattn_context *context = plan->context;
-    FORWARD_IF_ERROR(clattn__check_queue(context, where, queue, num_wait, wait));
+    FORWARD_IF_ERROR(clattn__check_queue(context, where, queue, num_wait, wait, &keeps_order));
     FORWARD_IF_ERROR(clattn__check_append(&call, plan, args, where));
-    clattn__emitter emitter = clattn__emit_to_queue(&context->cl, queue, num_wait, wait);
+    clattn__emitter emitter =
+        clattn__emit_to_queue(&context->cl, queue, num_wait, wait, event != NULL || !keeps_order);
     const clattn_status status = clattn__launch_append(&call, &emitter, where);
     return clattn__end_call(context, &emitter, status, event, where);
 }
@@ -122,15 +124,17 @@ clattn_status clattn_enqueue_append_forward(clattn_plan *append_plan, const clat
     static const char where[] = "clattn_enqueue_append_forward";
     clattn__append_call append;
     clattn__forward_call forward;
+    int keeps_order = 0;
     if (append_plan == NULL || plan == NULL)
         return CLATTN_INVALID_ARGUMENT;
     const clattn_context *context = plan->context;
     RETURN_ERROR_IF(append_plan->context != context, &context->log, CLATTN_INVALID_ARGUMENT,
                     "%s: plan belongs to another context than append_plan", where);
-    FORWARD_IF_ERROR(clattn__check_queue(context, where, queue, num_wait, wait));
+    FORWARD_IF_ERROR(clattn__check_queue(context, where, queue, num_wait, wait, &keeps_order));
     FORWARD_IF_ERROR(clattn__check_append(&append, append_plan, append_args_, where));
     FORWARD_IF_ERROR(clattn__check_forward(&forward, plan, args, where));
-    clattn__emitter emitter = clattn__emit_to_queue(&context->cl, queue, num_wait, wait);
+    clattn__emitter emitter =
+        clattn__emit_to_queue(&context->cl, queue, num_wait, wait, event != NULL || !keeps_order);
     clattn_status status = clattn__launch_append(&append, &emitter, where);
     if (status == CLATTN_SUCCESS)
         status = clattn__launch_forward(&forward, &emitter);

@@ -132,7 +132,7 @@ void clattn__context_retain(clattn_context *context)
 
 uint64_t clattn__context_ticket(clattn_context *context)
 {
-    const uint64_t mask = (UINT64_C(1) << 56) - 1;
+    const uint64_t mask = (UINT64_C(1) << 40) - 1;
     clattn__mutex_lock(&context->mutex);
     if (context->tickets == 0) {
         const double now = clattn__seconds();

@@ -31,7 +31,7 @@ struct clattn_context {
 
 void clattn__context_retain(clattn_context *context);
 
-/* A number from 1 to 2^56 - 1 that no other call has, of this context or of others: they begin anywhere. */
+/* A number from 1 to 2^40 - 1 that no other call has, of this context or of others: they begin anywhere. */
 uint64_t clattn__context_ticket(clattn_context *context);
 
 #endif

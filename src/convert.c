@@ -77,18 +77,20 @@ clattn_status clattn_enqueue_convert(clattn_plan *plan, cl_command_queue queue,
 {
     clattn_convert_args args;
     clattn__operand operands[CLATTN__CONVERT_BUFFERS];
+    int keeps_order = 0;
     if (plan == NULL)
         return CLATTN_INVALID_ARGUMENT;
     const clattn_context *context = plan->context;
     const clattn__log *log = &context->log;
     FORWARD_IF_ERROR(clattn__check_operation(plan, CLATTN_OPERATION_CONVERT, WHERE));
-    FORWARD_IF_ERROR(clattn__check_queue(context, WHERE, queue, num_wait, wait));
+    FORWARD_IF_ERROR(clattn__check_queue(context, WHERE, queue, num_wait, wait, &keeps_order));
     RETURN_ERROR_IF(given == NULL, log, CLATTN_INVALID_ARGUMENT, WHERE ": args is NULL");
     FORWARD_IF_ERROR(clattn__read_struct(&args, sizeof args, given, sizeof args, WHERE, "args", log));
     RETURN_ERROR_IF(args.reserved != 0, log, CLATTN_INVALID_ARGUMENT,
                     WHERE ": args.reserved = %u; expected 0", (unsigned)args.reserved);
     FORWARD_IF_ERROR(check(operands, &args, plan));
-    clattn__emitter emitter = clattn__emit_to_queue(&context->cl, queue, num_wait, wait);
+    clattn__emitter emitter =
+        clattn__emit_to_queue(&context->cl, queue, num_wait, wait, event != NULL || !keeps_order);
     const clattn_status status = launch(plan, &emitter, operands, &args);
     return clattn__end_call(context, &emitter, status, event, WHERE);
 }

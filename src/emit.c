@@ -3,7 +3,7 @@
 #include <string.h>
 
 clattn__emitter clattn__emit_to_queue(const clattn__cl *cl, cl_command_queue queue, cl_uint num_wait,
-                                      const cl_event *wait)
+                                      const cl_event *wait, int has_events)
 {
     clattn__emitter emitter;
     memset(&emitter, 0, sizeof emitter);
@@ -11,6 +11,7 @@ clattn__emitter clattn__emit_to_queue(const clattn__cl *cl, cl_command_queue que
     emitter.queue = queue;
     emitter.num_wait = num_wait;
     emitter.wait = wait;
+    emitter.has_events = has_events;
     return emitter;
 }
 
@@ -62,16 +63,18 @@ cl_int clattn__set_arguments(const clattn__cl *cl, cl_kernel kernel, const clatt
 
 static cl_int enqueue(clattn__emitter *emitter, cl_kernel kernel, const size_t *global, const size_t *local)
 {
-    const int first = emitter->last == NULL;
+    const int first = !emitter->has_command, chained = !first && emitter->has_events;
     cl_event event = NULL;
-    const cl_int code = emitter->cl->clEnqueueNDRangeKernel(emitter->queue, kernel, 2, NULL, global, local,
-                                                            first ? emitter->num_wait : 1,
-                                                            first ? emitter->wait : &emitter->last, &event);
+    const cl_uint num_wait = first ? emitter->num_wait : (cl_uint)chained;
+    const cl_event *wait = first ? emitter->wait : chained ? &emitter->last : NULL;
+    const cl_int code = emitter->cl->clEnqueueNDRangeKernel(
+        emitter->queue, kernel, 2, NULL, global, local, num_wait, wait, emitter->has_events ? &event : NULL);
     if (code != CL_SUCCESS)
         return code;
-    if (!first)
+    if (chained)
         emitter->cl->clReleaseEvent(emitter->last);
     emitter->last = event;
+    emitter->has_command = 1;
     return CL_SUCCESS;
 }
 
@@ -101,11 +104,11 @@ cl_int clattn__emit_kernel(clattn__emitter *emitter, cl_kernel kernel, size_t wo
                                     : enqueue(emitter, kernel, global, local);
 }
 
-int clattn__emitted(const clattn__emitter *emitter) { return emitter->last != NULL || emitter->has_point; }
+int clattn__emitted(const clattn__emitter *emitter) { return emitter->has_command || emitter->has_point; }
 
 cl_int clattn__emit_end(clattn__emitter *emitter, cl_event *event)
 {
-    if (emitter->last == NULL && event != NULL)
+    if (!emitter->has_command && event != NULL)
         return emitter->cl->clEnqueueMarkerWithWaitList(emitter->queue, emitter->num_wait, emitter->wait,
                                                         event);
     if (event != NULL)

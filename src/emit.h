@@ -1,6 +1,6 @@
 /* emit.h: the one place that produces commands, on a queue or in a command buffer. An emitter chains them:
  * the first waits for what the caller names, each later one for the one before, so that out-of-order queues
- * keep the order. */
+ * keep the order. In-order queues do that themselves: there are events only if the caller wants one. */
 #ifndef CLATTN_EMIT_H
 #define CLATTN_EMIT_H
 
@@ -12,16 +12,19 @@ typedef struct clattn__emitter {
     cl_command_queue queue; /* NULL: recording */
     cl_uint num_wait;
     const cl_event *wait;
-    cl_event last; /* of the newest command, owned; NULL before the first */
+    int32_t has_events;
+    int32_t has_command; /* whether there was one */
+    cl_event last;       /* with events, of the newest command, owned */
     void *command_buffer;
     const cl_uint *sync_wait; /* num_wait of them */
     cl_uint last_point;       /* of the newest command, if has_point */
     int32_t has_point;
 } clattn__emitter;
 
-/* For an enqueue: the wait list is events. */
+/* For an enqueue: the wait list is events; without events, queues have to keep the order and
+ * clattn__emit_end is not asked for one. */
 clattn__emitter clattn__emit_to_queue(const clattn__cl *cl, cl_command_queue queue, cl_uint num_wait,
-                                      const cl_event *wait);
+                                      const cl_event *wait, int has_events);
 
 /* For a recording: it is sync points. */
 clattn__emitter clattn__emit_to_recording(const clattn__cl *cl, void *command_buffer, cl_uint num_sync,

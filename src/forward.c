@@ -110,12 +110,14 @@ clattn_status clattn_enqueue_forward(clattn_plan *plan, cl_command_queue queue,
 {
     static const char where[] = "clattn_enqueue_forward";
     clattn__forward_call call;
+    int keeps_order = 0;
     if (plan == NULL)
         return CLATTN_INVALID_ARGUMENT;
     const clattn_context *context = plan->context;
-    FORWARD_IF_ERROR(clattn__check_queue(context, where, queue, num_wait, wait));
+    FORWARD_IF_ERROR(clattn__check_queue(context, where, queue, num_wait, wait, &keeps_order));
     FORWARD_IF_ERROR(clattn__check_forward(&call, plan, given, where));
-    clattn__emitter emitter = clattn__emit_to_queue(&context->cl, queue, num_wait, wait);
+    clattn__emitter emitter =
+        clattn__emit_to_queue(&context->cl, queue, num_wait, wait, event != NULL || !keeps_order);
     const clattn_status status = clattn__launch_forward(&call, &emitter);
     return clattn__end_call(context, &emitter, status, event, where);
 }

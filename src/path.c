@@ -75,11 +75,24 @@ static int is_any(const clattn__device *device, const char **why)
     return 1;
 }
 
+/* Its prefill kernels do not, and head dims beyond these are no faster than elsewhere. */
+static int takes_bytes(const clattn_plan_desc *desc)
+{
+    enum { MAX_BYTES_DIM = 128 };
+    const int is_byte = desc->dtype_k == CLATTN_DTYPE_I8 || desc->dtype_k == CLATTN_DTYPE_F8_E4M3 ||
+                        desc->dtype_k == CLATTN_DTYPE_F8_E5M2;
+    return desc->phase == CLATTN_PHASE_DECODE && desc->dtype_q == CLATTN_DTYPE_F16 && is_byte &&
+           desc->dtype_v == desc->dtype_k && desc->head_dim_qk <= MAX_BYTES_DIM &&
+           desc->head_dim_v <= MAX_BYTES_DIM && (desc->features & CLATTN_FEATURE_V_IN_K) == 0;
+}
+
 static int takes_mma(const clattn_plan_desc *desc, const char **why)
 {
     enum { MAX_DIM = 256, MAX_F32_DIM = 128 };
+    if (takes_bytes(desc))
+        return 1;
     if (desc->dtype_k != desc->dtype_q || desc->dtype_v != desc->dtype_q)
-        *why = "it takes q, k and v of one type";
+        *why = "it takes q, k and v of one type, or in decode f16 over caches of one type of bytes";
     else if (desc->head_dim_qk > MAX_DIM || desc->head_dim_v > MAX_DIM)
         *why = "it takes head dims up to 256";
     else if (desc->dtype_q == CLATTN_DTYPE_F32 &&

@@ -203,7 +203,7 @@ static clattn_status warm_up(clattn__program *program, clattn_context *context)
     assert(recipe->num_buffers <= MOST_BUFFERS && recipe->args_bytes <= MOST_ARGS);
     for (int kernel = 0; kernel < CLATTN__KERNELS; kernel++) {
         const cl_kernel instance = program->instance[kernel][0];
-        clattn__emitter emitter = clattn__emit_to_queue(&context->cl, context->warm_queue, 0, NULL);
+        clattn__emitter emitter = clattn__emit_to_queue(&context->cl, context->warm_queue, 0, NULL, 0);
         if (instance == NULL)
             continue;
         cl_int code = clattn__set_arguments(&context->cl, instance, none, recipe->num_buffers, nothing,

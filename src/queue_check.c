@@ -19,10 +19,15 @@ static clattn_status check_owner(const clattn_context *context, const char *wher
 }
 
 clattn_status clattn__check_queue(const clattn_context *context, const char *where, cl_command_queue queue,
-                                  cl_uint num_wait, const cl_event *wait)
+                                  cl_uint num_wait, const cl_event *wait, int *keeps_order)
 {
     const clattn__log *log = &context->log;
+    cl_command_queue_properties properties = 0;
     FORWARD_IF_ERROR(check_owner(context, where, queue));
+    FORWARD_IF_CL_ERROR(
+        log, where, "clGetCommandQueueInfo",
+        context->cl.clGetCommandQueueInfo(queue, CL_QUEUE_PROPERTIES, sizeof properties, &properties, NULL));
+    *keeps_order = (properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE) == 0;
     RETURN_ERROR_IF((num_wait == 0) != (wait == NULL), log, CLATTN_INVALID_ARGUMENT,
                     "%s: num_wait = %u and wait is %s; expected both or none", where, (unsigned)num_wait,
                     wait == NULL ? "NULL" : "set");

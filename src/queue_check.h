@@ -4,8 +4,9 @@
 
 #include "context.h"
 
+/* *keeps_order: whether the queue runs its commands one after the other. */
 clattn_status clattn__check_queue(const clattn_context *context, const char *where, cl_command_queue queue,
-                                  cl_uint num_wait, const cl_event *wait);
+                                  cl_uint num_wait, const cl_event *wait, int *keeps_order);
 
 /* Likewise a command buffer, made for a queue, and sync points. */
 clattn_status clattn__check_command_buffer(const clattn_context *context, const char *where,

@@ -6,9 +6,9 @@
 
 enum { WARP = 32, ROWS = 8, BLOCK_KEYS = 16, PART_PITCH = 66 };
 
-/* Rows of the table are for plans with plain scores and keys that are not in pages, in pages, or for any
- * others. */
-typedef enum kind { PLAIN, PAGED, OTHER } kind;
+/* Rows of the table are for plans with plain scores and keys that are not in pages, in pages, for any others
+ * of 16-bit types, or for caches of bytes. */
+typedef enum kind { PLAIN, PAGED, OTHER, BYTES } kind;
 
 typedef struct row {
     int32_t max_dim; /* for head dim classes up to this, q.k's and v's */
@@ -43,15 +43,26 @@ static const row rows[] = {
     {192, PAGED, 1, 8, 1, 0, 1, 0, 1},
 
     {256, OTHER, 1, 8, 1, 0, 0, 0, 1},
+
+    {128, BYTES, 1, 8, 2, 0, 1, 0, 1},
+    {128, BYTES, 2, 8, 1, 0, 1, 0, 1},
 };
 /* clang-format on */
 
 #define NUM_ROWS ((int)(sizeof rows / sizeof *rows))
 
+static int has_bytes(const clattn__kernel_shape *shape)
+{
+    return shape->dtype_k == CLATTN_DTYPE_I8 || shape->dtype_k == CLATTN_DTYPE_F8_E4M3 ||
+           shape->dtype_k == CLATTN_DTYPE_F8_E5M2;
+}
+
 static int takes(const clattn__kernel_shape *shape)
 {
     const int is_half = shape->dtype_q == CLATTN_DTYPE_F16 || shape->dtype_q == CLATTN_DTYPE_BF16;
-    return is_half && shape->dtype_k == shape->dtype_q && shape->dtype_v == shape->dtype_q && !shape->v_in_k;
+    const int fits_q =
+        has_bytes(shape) ? shape->dtype_q == CLATTN_DTYPE_F16 : shape->dtype_k == shape->dtype_q;
+    return is_half && fits_q && shape->dtype_v == shape->dtype_k && !shape->v_in_k;
 }
 
 static int fits(const row *r, const clattn__kernel_shape *shape)
@@ -59,7 +70,8 @@ static int fits(const row *r, const clattn__kernel_shape *shape)
     const int wide = shape->dim_qk_class > shape->dim_v_class ? shape->dim_qk_class : shape->dim_v_class;
     const int wanted = shape->heads_per_kv > ROWS && wide <= 128 ? 2 : 1;
     const kind kind = shape->score_full ? OTHER : shape->page_size > 0 ? PAGED : PLAIN;
-    return wide <= r->max_dim && r->row_groups == wanted && (r->kind == kind || r->kind == OTHER);
+    const int fits_kind = has_bytes(shape) ? r->kind == BYTES : r->kind == kind || r->kind == OTHER;
+    return wide <= r->max_dim && r->row_groups == wanted && fits_kind;
 }
 
 /* The kernel's own: 64 columns of each warp's O, its rows' states, and Q. */

@@ -145,8 +145,12 @@ const check_group check_groups[] = {
     SEQUENCES(CACHE(Q4_0, Q8_0), 64, 64, DECODE, 0),
     SEQUENCES(CACHE(Q5_0, Q4_1), 64, 64, DECODE, 0),
     SEQUENCES(CACHE(IQ4_NL, Q5_1), 64, 64, DECODE, 0),
+    SEQUENCES(EACH(F16, I8, I8, F16), 64, 64, DECODE, 0),
+    SEQUENCES(EACH(F16, E5M2, E5M2, F16), 80, 48, DECODE, 0),
     PAGES(CACHE(I8, E4M3), 40, 40, PREFILL, 5, 0),
     PAGES(CACHE(I8, E4M3), 40, 40, DECODE, 5, 0),
+    PAGES(EACH(F16, E4M3, E4M3, F16), 128, 128, DECODE, 16, 0),
+    PAGES(EACH(F16, I8, I8, F16), 96, 96, DECODE, 7, 0),
 };
 
 const int num_check_groups = (int)(sizeof check_groups / sizeof check_groups[0]);

@@ -368,6 +368,49 @@ static void test_what_nvidia_wgmma_takes(void **state)
     clattn_context_release(nvidia);
 }
 
+/* Caches of bytes: in decode, of f16 queries, k and v of one type; rows of few queries by its own kernels. */
+static void test_which_bytes_nvidia_mma_takes(void **state)
+{
+    static const struct {
+        int32_t q, k, v, dim, phase;
+        const char *said; /* NULL: taken */
+    } cases[] = {
+        {CLATTN_DTYPE_F16, CLATTN_DTYPE_I8, CLATTN_DTYPE_I8, 128, CLATTN_PHASE_DECODE, NULL},
+        {CLATTN_DTYPE_F16, CLATTN_DTYPE_F8_E4M3, CLATTN_DTYPE_F8_E4M3, 40, CLATTN_PHASE_DECODE, NULL},
+        {CLATTN_DTYPE_F16, CLATTN_DTYPE_F8_E5M2, CLATTN_DTYPE_F8_E5M2, 64, CLATTN_PHASE_DECODE, NULL},
+        {CLATTN_DTYPE_BF16, CLATTN_DTYPE_I8, CLATTN_DTYPE_I8, 128, CLATTN_PHASE_DECODE, "one type of bytes"},
+        {CLATTN_DTYPE_F16, CLATTN_DTYPE_I8, CLATTN_DTYPE_F8_E4M3, 128, CLATTN_PHASE_DECODE,
+         "one type of bytes"},
+        {CLATTN_DTYPE_F16, CLATTN_DTYPE_I8, CLATTN_DTYPE_F16, 128, CLATTN_PHASE_DECODE, "one type of bytes"},
+        {CLATTN_DTYPE_F16, CLATTN_DTYPE_Q8_0, CLATTN_DTYPE_Q8_0, 128, CLATTN_PHASE_DECODE,
+         "one type of bytes"},
+        {CLATTN_DTYPE_F16, CLATTN_DTYPE_I8, CLATTN_DTYPE_I8, 136, CLATTN_PHASE_DECODE, "one type of bytes"},
+        {CLATTN_DTYPE_F16, CLATTN_DTYPE_I8, CLATTN_DTYPE_I8, 128, CLATTN_PHASE_BOTH, "one type of bytes"},
+    };
+    (void)state;
+    log_record log = LOG_RECORD_INIT;
+    const clattn_context_options options = options_with(&log);
+    clattn_context *nvidia = nvidia_context_with("80", &options);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const uint32_t k_scale = cases[i].k == CLATTN_DTYPE_I8 ? CLATTN_FEATURE_K_SCALE : 0;
+        const uint32_t v_scale = cases[i].v == CLATTN_DTYPE_I8 ? CLATTN_FEATURE_V_SCALE : 0;
+        clattn_plan_desc desc = small_desc(k_scale | v_scale);
+        char why[256];
+        desc.path = CLATTN_PATH_NVIDIA_MMA;
+        desc.dtype_q = cases[i].q;
+        desc.dtype_k = cases[i].k;
+        desc.dtype_v = cases[i].v;
+        desc.head_dim_qk = desc.head_dim_v = cases[i].dim;
+        desc.phase = cases[i].phase;
+        const clattn_status status = clattn_plan_supported(nvidia, &desc, why, sizeof why);
+        if ((status == CLATTN_SUCCESS) != (cases[i].said == NULL) ||
+            (cases[i].said != NULL && strstr(why, cases[i].said) == NULL))
+            fail_msg("case %d: %s", (int)i, why);
+    }
+    clattn_context_release(nvidia);
+    log_clear(&log);
+}
+
 /* ---- Small devices ---- */
 
 /* A context on a device with so much local memory and so large work-groups. */
@@ -598,6 +641,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup(test_what_nvidia_mma_takes, clear_log),
         cmocka_unit_test_setup(test_what_nvidia_wgmma_takes, clear_log),
         cmocka_unit_test_setup(test_scores_by_formula, clear_log),
+        cmocka_unit_test_setup(test_which_bytes_nvidia_mma_takes, clear_log),
         cmocka_unit_test_setup(test_the_smallest_device_takes_everything, clear_log),
         cmocka_unit_test_setup(test_a_device_that_is_too_small, clear_log),
         cmocka_unit_test_setup(test_why_is_cut, clear_log),
