@@ -159,6 +159,15 @@ static int keeps_nan(const frame *f)
     return strstr(f->at->name, ".NaN.") && (isnan(float_at(f, 1)) || isnan(float_at(f, 2)));
 }
 
+/* The half of each operand that begins at `bit`: float holds a product or difference of two exactly enough to
+ * round once. */
+static uint32_t combine_halves(const frame *f, int bit)
+{
+    const float x = float_of_half((uint16_t)(value_at(f, 1) >> bit)),
+                y = float_of_half((uint16_t)(value_at(f, 2) >> bit));
+    return (uint32_t)half_of_float(f->at->operation == PTX_MULTIPLY_HALVES ? x * y : x - y) << bit;
+}
+
 static uint64_t compute(const frame *f)
 {
     const ptx_instruction *i = f->at;
@@ -182,6 +191,9 @@ static uint64_t compute(const frame *f)
         if (!is_float)
             fail("%s", i->name);
         return bits_of(float_at(f, 1) * float_at(f, 2));
+    case PTX_MULTIPLY_HALVES:
+    case PTX_SUBTRACT_HALVES:
+        return combine_halves(f, 0) | combine_halves(f, 16);
     case PTX_FMA:
         return bits_of(fmaf(float_at(f, 1), float_at(f, 2), float_at(f, 3)));
     case PTX_MAX: /* fmaxf takes the one that is no NaN, as max.f32 does */

@@ -30,6 +30,8 @@ typedef enum ptx_operation {
     PTX_MIN,
     PTX_MOVE,
     PTX_MULTIPLY,
+    PTX_MULTIPLY_HALVES,
+    PTX_SUBTRACT_HALVES,
     PTX_PACK_BF16,
     PTX_PACK_F16,
     PTX_PERMUTE, /* prmt */
