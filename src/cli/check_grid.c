@@ -128,6 +128,8 @@ const check_group check_groups[] = {
     PAGES(ALL(F32), 20, 20, PREFILL, 16, 0),
     PAGES(ALL(F16), 64, 64, PREFILL, 1, 0),
     PAGES(ALL(BF16), 64, 64, PREFILL, 7, 0),
+    PAGES(ALL(F16), 48, 64, PREFILL, 16, 0),
+    PAGES(ALL(BF16), 96, 80, PREFILL, 64, 0),
     PAGES(ALL(F16), 64, 64, DECODE, 1, 0),
     PAGES(ALL(F16), 80, 80, DECODE, 16, QUICK_MEANT),
     PAGES(ALL(F32), 40, 40, DECODE, 7, 0),
