@@ -123,21 +123,15 @@ inlined int is_triangular(const attention_args *a)
     return a->window_end <= MAX_LENGTH && a->window_begin <= -MAX_LENGTH;
 }
 
-// The finder's notes: the rounds that it has been through, and its share if tiles are shared out.
+// The finder's notes: the rounds that it has been through, its share if tiles are shared out, and what holds for all
+// tiles.
 typedef struct tile_search {
     int round;
+    int is_aligned;
+    int is_by_chunks;
     int is_shared_out;
     tile_share share;
 } tile_search;
-
-inlined void begin_search(__local tile_search *search, const attention_args *a)
-{
-    const int lines = has(a, FEATURE_CU_SEQLENS_Q) ? a->heads_q : a->heads_q * a->batch;
-    search->round = 0;
-    search->is_shared_out = is_triangular(a) && a->num_groups == lines * a->q_tiles;
-    search->share =
-        make_share((int)get_group_id(1), (int)get_num_groups(1), lines, a->q_tiles);
-}
 
 // The tile of the next round, as a group's number; or NO_TILE.
 inlined int next_group(__local tile_search *search, const attention_args *a)
@@ -161,6 +155,17 @@ inlined int is_aligned(const attention_buffers *in, const attention_args *a)
 {
     return is_chunked(in->q, &a->q) && is_chunked(in->k, &a->k) && is_chunked(in->v, &a->v) &&
            (a->head_dim_qk | a->head_dim_v) % (CHUNK / 2) == 0;
+}
+
+inlined void begin_search(__local tile_search *search, int is_by_chunks, const attention_buffers *in,
+                          const attention_args *a)
+{
+    const int lines = has(a, FEATURE_CU_SEQLENS_Q) ? a->heads_q : a->heads_q * a->batch;
+    search->round = 0;
+    search->is_aligned = is_aligned(in, a);
+    search->is_by_chunks = is_by_chunks;
+    search->is_shared_out = is_triangular(a) && a->num_groups == lines * a->q_tiles;
+    search->share = make_share((int)get_group_id(1), (int)get_num_groups(1), lines, a->q_tiles);
 }
 
 // A tile is described step by step, each of which takes what it needs from the description so far: the
@@ -224,15 +229,15 @@ inlined void describe_places(__local query_tile *tile, const attention_args *a)
 
 #define NO_ROWS (-1)
 
-// Rows that the copy engine's maps of k and v have.
+// Rows that the copy engine's maps of k and v have, but for pages.
 inlined int mapped_keys(const attention_args *a)
 {
     return has(a, FEATURE_CU_SEQLENS_K) ? a->total_k : a->kv_len;
 }
 
 // The next tile that has rows.
-inlined void find_tile(__local query_tile *tile, __local tile_search *search, int is_by_chunks,
-                       const attention_buffers *in, const attention_args *a)
+inlined void find_tile(__local query_tile *tile, __local tile_search *search, const attention_buffers *in,
+                       const attention_args *a)
 {
 #pragma unroll 1
     for (;;) {
@@ -255,13 +260,13 @@ inlined void find_tile(__local query_tile *tile, __local tile_search *search, in
         tile->first_key = seq.first_k;
         settle_memory();
         if (tile->first_row < tile->q_len) {
-            describe_keys(tile, is_by_chunks ? NO_ROWS : mapped_keys(a));
+            describe_keys(tile, search->is_by_chunks || PAGE_SIZE > 0 ? NO_ROWS : mapped_keys(a));
             settle_memory();
             describe_start(tile, in, a);
             settle_memory();
             describe_places(tile, a);
-            tile->is_aligned = is_aligned(in, a);
-            tile->is_by_chunks = is_by_chunks;
+            tile->is_aligned = search->is_aligned;
+            tile->is_by_chunks = search->is_by_chunks;
             return;
         }
     }
@@ -274,6 +279,10 @@ inlined void find_tile(__local query_tile *tile, __local tile_search *search, in
 #endif
 
 #define MAP_WORDS 16 // of 64 bits
+
+// Keys that the copy engine copies at a time: a block, or what a page has of it (src/tune_nvidia_wgmma.c sees to it
+// that pages and blocks divide each other).
+#define KEY_BOX (PAGE_SIZE > 0 && PAGE_SIZE < BLOCK_K ? PAGE_SIZE : BLOCK_K)
 
 #if COPY_ENGINE
 
@@ -320,9 +329,11 @@ inlined ulong make_maps(__local ulong *scratch, const attention_buffers *in, con
                                       : which == 1 ? (const __global void *)in->k
                                                    : (const __global void *)in->v;
         const int rows_q = has(a, FEATURE_CU_SEQLENS_Q) ? a->total_q : a->q_len;
+        const int rows_k = PAGE_SIZE > 0 ? PAGE_SIZE : mapped_keys(a);
         make_map(maps + which * 8 * MAP_WORDS, scratch + which * MAP_WORDS, buffer, t,
-                 which == 2 ? a->head_dim_v : a->head_dim_qk, which == 0 ? rows_q : mapped_keys(a),
-                 which == 0 ? 64 : BLOCK_K, which == 0 ? a->heads_q : a->heads_q / a->heads_per_kv, a->batch);
+                 which == 2 ? a->head_dim_v : a->head_dim_qk, which == 0 ? rows_q : rows_k,
+                 which == 0 ? 64 : KEY_BOX, which == 0 ? a->heads_q : a->heads_q / a->heads_per_kv,
+                 which > 0 && PAGE_SIZE > 0 ? a->num_pages : a->batch);
     }
     return maps;
 }
@@ -502,13 +513,28 @@ inlined void clear_beyond(uint first, int panels, int head_dim)
 
 // By the copy engine, of one work-item's doing.
 inlined void engine_block(uint to, uint full, const key_copy *copy, ulong maps, int block,
-                          const __local query_tile *tile)
+                          const __local query_tile *tile, const attention_buffers *in, const attention_args *a)
 {
+    const int key = block * BLOCK_K, head = copy->t->head == 0 ? 0 : tile->head_kv;
     arrive_for_bytes(full, WARPGROUP, copy->panels * KV_PANEL_BYTES);
+#if PAGE_SIZE > 0
+    const key_rows rows = rows_of_copy(copy, tile, in, a);
+    int pages[BLOCK_K / KEY_BOX]; // all looked up before the first is used
+#pragma unroll
+    for (int i = 0; i < BLOCK_K / KEY_BOX; i++)
+        pages[i] = rows.table[(key + i * KEY_BOX) / PAGE_SIZE];
+#pragma unroll
+    for (int i = 0; i < BLOCK_K / KEY_BOX; i++)
+#pragma unroll
+        for (int p = 0; p < copy->panels; p++)
+            copy_box(to + p * KV_PANEL_BYTES + i * KEY_BOX * PANEL_ROW, maps + copy->map, 64 * p, key % PAGE_SIZE,
+                     head, rows.page == 0 ? 0 : clamp(pages[i], 0, rows.last_page), full);
+#else
 #pragma unroll
     for (int p = 0; p < copy->panels; p++)
-        copy_box(to + p * KV_PANEL_BYTES, maps + copy->map, 64 * p, tile->first_key + block * BLOCK_K,
-                 copy->t->head == 0 ? 0 : tile->head_kv, copy->t->batch == 0 ? 0 : tile->batch, full);
+        copy_box(to + p * KV_PANEL_BYTES, maps + copy->map, 64 * p, tile->first_key + key, head,
+                 copy->t->batch == 0 ? 0 : tile->batch, full);
+#endif
 }
 
 // Without, programs for the copy engine take the long way always: tensors are rarely so.
@@ -526,7 +552,7 @@ inlined void produce_block(uint to, uint full, uint empty, uint parity, const ke
         wait_for(empty, parity);
     if (is_whole && has_maps(maps)) {
         if (is_first_producer())
-            engine_block(to, full, copy, *maps, block, tile);
+            engine_block(to, full, copy, *maps, block, tile, in, a);
         return;
     }
     if (has_maps(maps))
@@ -608,7 +634,7 @@ inlined void produce_queries(uint memory, __local query_tile *tiles, uint count,
             arrive(full);
     }
     if (exists && is_finder())
-        find_tile(&tiles[(count + 1) % DESCRIPTIONS], search, !has_maps(maps), in, a);
+        find_tile(&tiles[(count + 1) % DESCRIPTIONS], search, in, a);
 }
 
 inlined void produce(uint memory, __local query_tile *tiles, __local tile_search *search, const __local ulong *maps,
@@ -1126,9 +1152,9 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void forward(AT
         my_maps = make_maps(scratch, &buffers, &args);
 #endif
         if (is_finder()) {
-            begin_search(&search, &args);
             maps = my_maps;
-            find_tile(&tiles[0], &search, my_maps == 0, &buffers, &args);
+            begin_search(&search, my_maps == 0, &buffers, &args);
+            find_tile(&tiles[0], &search, &buffers, &args);
         }
         meet_warp();
         __asm__ volatile("//@setmaxnreg.dec.sync.aligned.u32 " QUOTED(PRODUCER_REGISTERS) ";\n");

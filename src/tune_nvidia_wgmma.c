@@ -39,11 +39,19 @@ enum { WARPGROUP = 128, REGISTERS = 65536 };
 /* As the kernel lays it out: panels of 64 columns, barriers, and what describes query tiles. */
 static uint64_t local_bytes(const row *r, const clattn__kernel_shape *shape)
 {
-    enum { PANEL_ROW = 128, DESCRIPTIONS = 8 * 144 + 440 };
+    enum { PANEL_ROW = 128, DESCRIPTIONS = 8 * 144 + 448 };
     const int32_t qk_panels = (shape->dim_qk_class + 63) / 64, v_panels = (shape->dim_v_class + 63) / 64;
     const int32_t q = r->q_places * r->consumers * 64 * qk_panels;
     const int32_t kv = r->stages * r->block_k * (qk_panels + v_panels);
     return (uint64_t)(q + kv) * PANEL_ROW + 8 * (uint64_t)(2 * r->q_places + 4 * r->stages) + DESCRIPTIONS;
+}
+
+/* The copy engine takes whole pages, or equal parts of them. */
+static int suits_engine(const row *r, const clattn__kernel_shape *shape)
+{
+    enum { SMALLEST = 16 };
+    const int32_t page = shape->page_size;
+    return page == 0 || (page % SMALLEST == 0 && (page % r->block_k == 0 || r->block_k % page == 0));
 }
 
 static int fits(const row *r, const clattn__device *device, const clattn__kernel_shape *shape)
@@ -63,16 +71,18 @@ static const row *first_fit(const clattn__device *device, const clattn__kernel_s
     return NULL;
 }
 
-/* Row number *index of those that fit and are for the same head dims, of those the ones for such plans first.
+/* Row number *index of those that fit and are for the same head dims (and for the engine, if it is used), of
+ * those the ones for such plans first.
  * If there are fewer, NULL; then *index is what is left of it. */
-static const row *find_row(const clattn__device *device, const clattn__kernel_shape *shape, int *index)
+static const row *find_row(const clattn__device *device, const clattn__kernel_shape *shape, int uses_engine,
+                           int *index)
 {
     const row *first = first_fit(device, shape);
     for (int is_meant = 1; is_meant >= 0 && first != NULL; is_meant--)
         for (const row *r = first; r < rows + sizeof rows / sizeof *rows; r++) {
             const int is_for_such = r->is_causal == EITHER || r->is_causal == shape->is_causal;
             if (fits(r, device, shape) && r->max_qk == first->max_qk && r->max_v == first->max_v &&
-                is_for_such == is_meant && (*index)-- == 0)
+                is_for_such == is_meant && (!uses_engine || suits_engine(r, shape)) && (*index)-- == 0)
                 return r;
         }
     return NULL;
@@ -81,12 +91,12 @@ static const row *find_row(const clattn__device *device, const clattn__kernel_sh
 int clattn__tile_nvidia_wgmma(clattn__tile *out, const clattn__device *device,
                               const clattn__kernel_shape *shape, int index)
 {
-    /* All rows with the copy engine, which knows no pages; then without. */
-    int uses_engine = shape->page_size == 0;
-    const row *r = find_row(device, shape, &index);
-    if (r == NULL && uses_engine) {
+    /* All rows with the copy engine; then without. */
+    int uses_engine = 1;
+    const row *r = find_row(device, shape, uses_engine, &index);
+    if (r == NULL) {
         uses_engine = 0;
-        r = find_row(device, shape, &index);
+        r = find_row(device, shape, uses_engine, &index);
     }
     if (r == NULL)
         return 0;

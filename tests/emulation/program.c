@@ -143,8 +143,23 @@ static void *compile(const files *f, const translation *t)
 
 /* ---- PTX ---- */
 
-static const char begin_mark[] = "// begin inline asm\n", end_mark[] = "\n// end inline asm\n";
+static const char begin_mark[] = "// begin inline asm ", end_mark[] = "\n// end inline asm\n";
 static const char name_mark[] = "// emulated program at ";
+
+/* The statements that the compiler kept. */
+static void write_statements(FILE *file, const emulated_program *p, const translation *t)
+{
+    void (*used)(uint64_t *) = NULL;
+    uint64_t range[2] = {0, 0};
+    void *found = dlsym(p->library, "emulated_used");
+    memcpy(&used, &found, sizeof used);
+    if (used)
+        used(range);
+    const uint32_t *end = (const uint32_t *)(uintptr_t)range[1];
+    for (const uint32_t *at = (const uint32_t *)(uintptr_t)range[0]; at < end; at++)
+        if (*at < t->num_statements)
+            fprintf(file, "%s%u\n%s%s", begin_mark, (unsigned)*at, t->statements[*at], end_mark);
+}
 
 static char *write_ptx(const emulated_program *p, const translation *t)
 {
@@ -163,35 +178,63 @@ static char *write_ptx(const emulated_program *p, const translation *t)
         if (items > 0)
             fprintf(file, ".reqntid %d, 1, 1\n", items);
         fprintf(file, "{\n");
-        for (size_t i = 0; at == t->entries && i < t->num_statements; i++)
-            fprintf(file, "%s%s%s", begin_mark, t->statements[i], end_mark);
+        if (at == t->entries)
+            write_statements(file, p, t);
         fprintf(file, "ret;\n}\n");
     }
     fclose(file);
     return ptx;
 }
 
+/* The statement of that number, of which there may be copies. */
+static ptx_statement *statement_of(warp_program *w, size_t number)
+{
+    if (number >= w->num_statements) {
+        ptx_statement *more = realloc(w->statements, (number + 1) * sizeof *more);
+        if (!more)
+            return NULL;
+        memset(more + w->num_statements, 0, (number + 1 - w->num_statements) * sizeof *more);
+        w->statements = more;
+        w->num_statements = number + 1;
+    }
+    return &w->statements[number];
+}
+
+static const char *read_statement(emulated_program *p, size_t number, const char *text)
+{
+    const char *unknown = getenv("CLATTN_EMULATION_WITHOUT");
+    ptx_statement *s = statement_of(&p->warp, number);
+    if (!s)
+        return "out of memory";
+    if (s->text)
+        return NULL;
+    return unknown && strstr(text, unknown) ? "an instruction that is not to be known" : ptx_parse(s, text);
+}
+
 static int read_statements(emulated_program *p)
 {
     int is_sm_90a = 0, is_memory = 0;
+    const char *why = NULL;
     char *copy = strdup(p->ptx);
-    for (char *at = copy; (at = strstr(at, begin_mark)) != NULL;) {
-        warp_program *w = &p->warp;
-        char *text = at + strlen(begin_mark), *end = strstr(text, end_mark);
+    for (char *at = copy; !why && (at = strstr(at, begin_mark)) != NULL;) {
+        char *text;
+        const size_t number = strtoul(at + strlen(begin_mark), &text, 10);
+        char *end = strstr(text, end_mark);
         if (!end)
-            return complain(p, "inline assembly that does not end");
-        *end = 0;
-        w->statements = realloc(w->statements, (w->num_statements + 1) * sizeof *w->statements);
-        if (!w->statements)
-            return complain(p, "out of memory");
-        const char *why = ptx_parse(&w->statements[w->num_statements], text);
-        if (why)
-            return complain(p, why);
-        is_sm_90a |= w->statements[w->num_statements].is_sm_90a;
-        is_memory |= w->statements[w->num_statements++].is_memory;
-        at = end + 1;
+            why = "inline assembly that does not end";
+        else {
+            *end = 0;
+            why = read_statement(p, number, text + 1);
+            at = end + 1;
+        }
     }
     free(copy);
+    if (why)
+        return complain(p, why);
+    for (size_t i = 0; i < p->warp.num_statements; i++) {
+        is_sm_90a |= p->warp.statements[i].is_sm_90a;
+        is_memory |= p->warp.statements[i].is_memory;
+    }
     if (is_sm_90a && !strstr(p->ptx, ".target sm_90a,"))
         return complain(p, "instructions of sm_90a in PTX for another target");
     const char *cap = strstr(p->ptx, ".maxnreg ");

@@ -211,7 +211,10 @@ static void write_call(text *out, const assembly *a, size_t number, int by_addre
                               : "(ulong)",
                    o->length, o->expression);
     }
-    append(out, "ptx_execute(%zu, %d, ptx_r); ", number, a->num_operands);
+    append(out,
+           "__asm__ volatile(\".pushsection ptx_used,\\\"a\\\";.long %zu;.popsection\"); "
+           "ptx_execute(%zu, %d, ptx_r); ",
+           number, number, a->num_operands);
     for (int i = 0; i < a->num_operands; i++) {
         const operand *o = &a->operands[i];
         const char c = o->constraint[0];
@@ -291,7 +294,10 @@ const char *translate(translation *out, const char *source)
     text to = {0};
     const char *why = NULL, *from = source;
     memset(out, 0, sizeof *out);
-    append(&to, "void ptx_execute(int statement, int num_slots, ulong *slots);\n");
+    append(&to, "void ptx_execute(int statement, int num_slots, ulong *slots);\n"
+                "extern __constant uint __start_ptx_used[], __stop_ptx_used[];\n"
+                "void emulated_used(ulong *range)\n{\n    range[0] = (ulong)__start_ptx_used;\n"
+                "    range[1] = (ulong)__stop_ptx_used;\n}\n");
     for (const char *at = find_word(from, keyword); at && !why; at = find_word(from, keyword)) {
         assembly *a = calloc(1, sizeof *a);
         if (a == NULL)

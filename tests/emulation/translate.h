@@ -4,7 +4,9 @@
  *     void ptx_execute(int statement, int num_slots, ulong *slots);
  *
  * Slot i holds operand i: the bits of a number; or, in statements with wgmma, whose registers are under way
- * when the statement has ended, the address of the variable that stands for the register. */
+ * when the statement has ended, the address of the variable that stands for the register. The numbers of the
+ * statements that the compiler kept, as often as it copied them, are in a table that emulated_used() gives:
+ * its begin and its end. */
 #ifndef TRANSLATE_H
 #define TRANSLATE_H
 
