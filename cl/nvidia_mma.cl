@@ -718,19 +718,15 @@ inlined void take_turn(ring *ring, float s[ROW_TILES][KEY_GROUPS][4], float o[RO
                        WEIGHTS(p), uint held[Q_HELD + 1][ROW_TILES][4], uint seen, int tile, const worker *w,
                        const attention_args *a, const int with_s, const int with_pv, const int aligned)
 {
-    filling plan;
-    if (!FILL_LATE)
-        plan = plan_refill(ring, tile, w, a, aligned);
+    const filling plan = plan_refill(ring, tile, w, a, aligned);
     begin_turn(w);
     const uint slot = w->memory + ring->read;
     if (!FILL_LATE)
         refill(ring, &plan, tile, w, aligned);
     if (with_s && !PV_FIRST)
         multiply_qk(s, held, w->q_address, slot + w->k_lane);
-    if (FILL_LATE) {
-        plan = plan_refill(ring, tile, w, a, aligned);
+    if (FILL_LATE)
         refill(ring, &plan, tile, w, aligned);
-    }
     if (with_pv) {
         if (!SCORE_FULL || !any_in_warp(seen != ALL_SEEN))
             multiply_pv(o, p, slot + w->v_lane, 1, seen);
