@@ -67,8 +67,8 @@ SERVING = {
 LARGE_REGISTER_FILE = "-cl-intel-256-GRF-per-thread"
 
 
-# nvidia_mma's kernel for rows that are not aligned reads them element by element, and that is what it is bound by; its
-# registers are those of the other one and a few more. (bytes of stores and loads)
+# nvidia_mma's kernels for rows that are not aligned read them element by element, and that is what they are bound by;
+# their registers are those of the others and a few more. (bytes of stores and loads)
 MOST_SPILLED_UNALIGNED = 64
 
 
@@ -378,7 +378,7 @@ def rows_of(tools, case):
         return [((*label, "", "", "", "", "", "FAIL: %s" % error), False)]
     rows = []
     for use in uses:
-        is_unaligned = case.program.label[0] == "nvidia_mma" and use.name == "forward_any"
+        is_unaligned = case.program.label[0] == "nvidia_mma" and use.name in ("forward_any", "decode_any")
         granted = MOST_SPILLED_UNALIGNED if is_unaligned else 0
         faults = [text for bad, text in ((use.spilled > granted, "spills"),
                                          (use.scratch and not use.spilled, "private memory in scratch"),
