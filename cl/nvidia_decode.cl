@@ -850,11 +850,19 @@ inlined void weigh_splits(row_splits *splits, int row, const decoder *d, const a
 
 #define PARTS_AHEAD 16 // quads of a work-item that are under way at a time
 
+// Where the workspace begins at a multiple of 16 bytes, so do parts of whole quads.
 inlined void load_parts(float4 parts[PARTS_AHEAD], const row_splits *splits, int first, int column)
 {
+    const __global float *o = splits->o + column;
+    if ((size_t)splits->o % sizeof(float4) == 0) {
+#pragma unroll
+        for (int i = 0; i < PARTS_AHEAD; i++)
+            parts[i] = *(const __global float4 *)(o + min(first + i, splits->count - 1) * splits->o_step);
+        return;
+    }
 #pragma unroll
     for (int i = 0; i < PARTS_AHEAD; i++)
-        parts[i] = load4_1(splits->o + min(first + i, splits->count - 1) * splits->o_step, column);
+        parts[i] = load4_1(o, min(first + i, splits->count - 1) * splits->o_step);
 }
 
 // The row of o from the parts, by a warp; always in the order of the splits, so that those without keys change no bit.
