@@ -1,5 +1,6 @@
 #include "emit.h"
 
+#include <assert.h>
 #include <string.h>
 
 clattn__emitter clattn__emit_to_queue(const clattn__cl *cl, cl_command_queue queue, cl_uint num_wait,
@@ -49,16 +50,23 @@ static cl_int set_memory(const clattn__cl *cl, cl_kernel kernel, cl_uint index, 
     return cl->clSetKernelArg(kernel, index, sizeof buffer, buffer != NULL ? &buffer : NULL);
 }
 
-cl_int clattn__set_arguments(const clattn__cl *cl, cl_kernel kernel, const clattn__memory *buffers,
+static_assert(CLATTN__BUFFERS <= 32 && CLATTN__APPEND_BUFFERS <= 32, "bits of clattn__instance.nulls");
+
+cl_int clattn__set_arguments(const clattn__cl *cl, clattn__instance *instance, const clattn__memory *buffers,
                              int num_buffers, const void *args, size_t args_bytes, const char **failed)
 {
     for (cl_uint i = 0; i < (cl_uint)num_buffers; i++) {
-        const cl_int code = set_memory(cl, kernel, i, &buffers[i], failed);
+        const uint32_t bit = UINT32_C(1) << i;
+        if (buffers[i].handle == NULL && (instance->nulls & bit) != 0)
+            continue;
+        instance->nulls &= ~bit;
+        const cl_int code = set_memory(cl, instance->kernel, i, &buffers[i], failed);
         if (code != CL_SUCCESS)
             return code;
+        instance->nulls |= buffers[i].handle == NULL ? bit : 0;
     }
     *failed = "clSetKernelArg";
-    return cl->clSetKernelArg(kernel, (cl_uint)num_buffers, args_bytes, args);
+    return cl->clSetKernelArg(instance->kernel, (cl_uint)num_buffers, args_bytes, args);
 }
 
 static cl_int enqueue(clattn__emitter *emitter, cl_kernel kernel, const size_t *global, const size_t *local)

@@ -100,8 +100,15 @@ enum {
 
 enum { CLATTN__CONVERT_FROM, CLATTN__CONVERT_TO, CLATTN__CONVERT_SCALE, CLATTN__CONVERT_BUFFERS };
 
+/* A kernel and which of its buffers are null pointers, as bits: most are, call after call, and are not set
+ * again. (What else was set cannot be left: another buffer may have the handle of one that is gone.) */
+typedef struct clattn__instance {
+    cl_kernel kernel;
+    uint32_t nulls;
+} clattn__instance;
+
 /* The arguments of a kernel: memory, then a struct. On failure *failed names the function. */
-cl_int clattn__set_arguments(const clattn__cl *cl, cl_kernel kernel, const clattn__memory *buffers,
+cl_int clattn__set_arguments(const clattn__cl *cl, clattn__instance *instance, const clattn__memory *buffers,
                              int num_buffers, const void *args, size_t args_bytes, const char **failed);
 
 /* `groups` work-groups of `work_items` each, numbered along the second axis: the first stays short, so

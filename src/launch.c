@@ -21,7 +21,7 @@ static size_t resident_groups(const clattn__launch *launch, int64_t count)
 }
 
 /* Work-groups from `first` on; with a count of 0 one that finds nothing to do. */
-static cl_int launch_some(const clattn__launch *launch, clattn__emitter *emitter, cl_kernel instance,
+static cl_int launch_some(const clattn__launch *launch, clattn__emitter *emitter, clattn__instance *instance,
                           int64_t first, int64_t count, const char **failed)
 {
     const clattn__recipe *recipe = launch->program->recipe;
@@ -31,7 +31,7 @@ static cl_int launch_some(const clattn__launch *launch, clattn__emitter *emitter
                                               launch->args, recipe->args_bytes, failed);
     if (code != CL_SUCCESS)
         return code;
-    return clattn__emit_kernel(emitter, instance, clattn__work_items(launch->program, launch->kernel),
+    return clattn__emit_kernel(emitter, instance->kernel, clattn__work_items(launch->program, launch->kernel),
                                resident_groups(launch, count), failed);
 }
 
@@ -42,11 +42,12 @@ static cl_int record_some(const clattn__launch *launch, clattn__emitter *emitter
 {
     cl_int code = CL_SUCCESS;
     *failed = "clCreateKernel";
-    const cl_kernel instance = clattn__instance_create(launch->program, emitter->cl, launch->kernel, &code);
+    clattn__instance instance = {clattn__instance_create(launch->program, emitter->cl, launch->kernel, &code),
+                                 0};
     if (code != CL_SUCCESS)
         return code;
-    code = launch_some(launch, emitter, instance, first, count, failed);
-    emitter->cl->clReleaseKernel(instance);
+    code = launch_some(launch, emitter, &instance, first, count, failed);
+    emitter->cl->clReleaseKernel(instance.kernel);
     return code;
 }
 
@@ -56,7 +57,7 @@ clattn_status clattn__launch_kernel(const clattn__launch *launch, clattn__emitte
     cl_int code = CL_SUCCESS;
     const int64_t most = groups_per_launch(launch);
     const int records = clattn__records(emitter);
-    const cl_kernel instance = records ? NULL : clattn__instance_take(launch->program, launch->kernel);
+    clattn__instance *instance = records ? NULL : clattn__instance_take(launch->program, launch->kernel);
     for (int64_t first = 0; first < launch->groups && code == CL_SUCCESS; first += most) {
         const int64_t left = launch->groups - first, count = left < most ? left : most;
         code = records ? record_some(launch, emitter, first, count, &failed)

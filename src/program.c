@@ -96,9 +96,10 @@ static void release_objects(clattn__program *program, clattn_context *context)
 {
     for (int kernel = 0; kernel < CLATTN__KERNELS; kernel++)
         for (int i = 0; i < CLATTN__INSTANCES; i++) {
-            if (program->instance[kernel][i] != NULL)
-                context->cl.clReleaseKernel(program->instance[kernel][i]);
-            program->instance[kernel][i] = NULL;
+            clattn__instance *instance = &program->instance[kernel][i];
+            if (instance->kernel != NULL)
+                context->cl.clReleaseKernel(instance->kernel);
+            memset(instance, 0, sizeof *instance);
         }
     if (program->program != NULL)
         context->cl.clReleaseProgram(program->program);
@@ -150,7 +151,8 @@ static clattn_status create_instances(clattn__program *program, clattn_context *
             continue;
         for (int i = 0; i < CLATTN__INSTANCES; i++) {
             cl_int code = CL_SUCCESS;
-            program->instance[kernel][i] = clattn__instance_create(program, &context->cl, kernel, &code);
+            program->instance[kernel][i].kernel =
+                clattn__instance_create(program, &context->cl, kernel, &code);
             FORWARD_IF_CL_ERROR(&program->log, WHERE, "clCreateKernel", code);
         }
         program->free_instances[kernel] = (1u << CLATTN__INSTANCES) - 1;
@@ -162,7 +164,7 @@ static clattn_status create_instances(clattn__program *program, clattn_context *
 static clattn_status check_limits(clattn__program *program, clattn_context *context)
 {
     for (int kernel = 0; kernel < CLATTN__KERNELS; kernel++) {
-        const cl_kernel instance = program->instance[kernel][0];
+        const cl_kernel instance = program->instance[kernel][0].kernel;
         size_t work_items = 0;
         cl_ulong local = 0;
         char reason[120];
@@ -202,14 +204,15 @@ static clattn_status warm_up(clattn__program *program, clattn_context *context)
     const uint64_t nothing[MOST_ARGS / sizeof(uint64_t)] = {0};
     assert(recipe->num_buffers <= MOST_BUFFERS && recipe->args_bytes <= MOST_ARGS);
     for (int kernel = 0; kernel < CLATTN__KERNELS; kernel++) {
-        const cl_kernel instance = program->instance[kernel][0];
+        clattn__instance *instance = &program->instance[kernel][0];
         clattn__emitter emitter = clattn__emit_to_queue(&context->cl, context->warm_queue, 0, NULL, 0);
-        if (instance == NULL)
+        if (instance->kernel == NULL)
             continue;
         cl_int code = clattn__set_arguments(&context->cl, instance, none, recipe->num_buffers, nothing,
                                             recipe->args_bytes, &failed);
         FORWARD_IF_CL_ERROR(&program->log, WHERE, failed, code);
-        code = clattn__emit_kernel(&emitter, instance, clattn__work_items(program, kernel), 1, &failed);
+        code =
+            clattn__emit_kernel(&emitter, instance->kernel, clattn__work_items(program, kernel), 1, &failed);
         clattn__emit_abandon(&emitter);
         if (code == CL_OUT_OF_RESOURCES || code == CL_INVALID_WORK_GROUP_SIZE)
             return tile_fails(program, clattn_status_string(code));
@@ -446,7 +449,7 @@ void clattn__programs_release(clattn_context *context)
 
 /* ---- Instances ---- */
 
-cl_kernel clattn__instance_take(clattn__program *program, int kernel)
+clattn__instance *clattn__instance_take(clattn__program *program, int kernel)
 {
     clattn__mutex_lock(&program->mutex);
     while (program->free_instances[kernel] == 0)
@@ -456,14 +459,14 @@ cl_kernel clattn__instance_take(clattn__program *program, int kernel)
         i++;
     program->free_instances[kernel] &= ~(1u << i);
     clattn__mutex_unlock(&program->mutex);
-    return program->instance[kernel][i];
+    return &program->instance[kernel][i];
 }
 
-void clattn__instance_return(clattn__program *program, int kernel, cl_kernel instance)
+void clattn__instance_return(clattn__program *program, int kernel, const clattn__instance *instance)
 {
     clattn__mutex_lock(&program->mutex);
     for (int i = 0; i < CLATTN__INSTANCES; i++)
-        if (program->instance[kernel][i] == instance)
+        if (&program->instance[kernel][i] == instance)
             program->free_instances[kernel] |= 1u << i;
     clattn__condition_wake_all(&program->instance_returned);
     clattn__mutex_unlock(&program->mutex);

@@ -4,6 +4,7 @@
 #define CLATTN_PROGRAM_H
 
 #include "context.h"
+#include "emit.h"
 #include "path.h"
 
 /* A cl_kernel holds its arguments, so two threads need two. Four cover the moment between setting them
@@ -28,7 +29,7 @@ typedef struct clattn__program {
     clattn_status status; /* of a failed one; COMPILE_FAILED: another tile may do */
     char reason[160];     /* likewise */
     cl_program program;
-    cl_kernel instance[CLATTN__KERNELS][CLATTN__INSTANCES];
+    clattn__instance instance[CLATTN__KERNELS][CLATTN__INSTANCES];
     unsigned free_instances[CLATTN__KERNELS]; /* bits; guarded by `mutex` */
     clattn__mutex mutex;
     clattn__condition instance_returned;
@@ -45,8 +46,8 @@ clattn_status clattn__program_get(clattn__program **out, clattn_context *context
 size_t clattn__work_items(const clattn__program *program, int kernel);
 
 /* An instance is the caller's alone until it is returned. */
-cl_kernel clattn__instance_take(clattn__program *program, int kernel);
-void clattn__instance_return(clattn__program *program, int kernel, cl_kernel instance);
+clattn__instance *clattn__instance_take(clattn__program *program, int kernel);
+void clattn__instance_return(clattn__program *program, int kernel, const clattn__instance *instance);
 
 /* One more, which the caller releases. */
 cl_kernel clattn__instance_create(const clattn__program *program, const clattn__cl *cl, int kernel,

@@ -193,14 +193,14 @@ static cl_int run(problem *p, clattn__program *program, clattn_context *context,
                   const clattn__memory *buffers, const char **failed)
 {
     const clattn__cl *cl = &context->cl;
-    const cl_kernel kernel = program->instance[CLATTN__KERNEL_ANY][0];
+    clattn__instance *instance = &program->instance[CLATTN__KERNEL_ANY][0];
     const attention_args args = args_of(p, program);
     const size_t count = (size_t)p->rows * (size_t)p->dim_v;
     clattn__emitter emitter = clattn__emit_to_queue(cl, context->warm_queue, 0, NULL, 0);
-    cl_int code = clattn__set_arguments(cl, kernel, buffers, CLATTN__BUFFERS, &args, sizeof args, failed);
+    cl_int code = clattn__set_arguments(cl, instance, buffers, CLATTN__BUFFERS, &args, sizeof args, failed);
     if (code == CL_SUCCESS)
-        code =
-            clattn__emit_kernel(&emitter, kernel, clattn__work_items(program, CLATTN__KERNEL_ANY), 1, failed);
+        code = clattn__emit_kernel(&emitter, instance->kernel,
+                                   clattn__work_items(program, CLATTN__KERNEL_ANY), 1, failed);
     clattn__emit_abandon(&emitter);
     if (code != CL_SUCCESS)
         return code;

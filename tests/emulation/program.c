@@ -20,6 +20,14 @@ static int complain(emulated_program *p, const char *what)
     return 0;
 }
 
+/* What the emulation lacks, a device does not: were it a program that does not build, the library would take
+ * another one, and whoever checks the kernels would never know. */
+static int give_up(const char *what)
+{
+    fprintf(stderr, "emulation: %s\n", what);
+    exit(70);
+}
+
 /* ---- Compiling ---- */
 
 static uint64_t hash(uint64_t h, const char *text)
@@ -200,6 +208,8 @@ static ptx_statement *statement_of(warp_program *w, size_t number)
     return &w->statements[number];
 }
 
+static const char lacking[] = "an instruction that the device is not to have";
+
 static const char *read_statement(emulated_program *p, size_t number, const char *text)
 {
     const char *unknown = getenv("CLATTN_EMULATION_WITHOUT");
@@ -208,7 +218,7 @@ static const char *read_statement(emulated_program *p, size_t number, const char
         return "out of memory";
     if (s->text)
         return NULL;
-    return unknown && strstr(text, unknown) ? "an instruction that is not to be known" : ptx_parse(s, text);
+    return unknown && strstr(text, unknown) ? lacking : ptx_parse(s, text);
 }
 
 static int read_statements(emulated_program *p)
@@ -230,7 +240,7 @@ static int read_statements(emulated_program *p)
     }
     free(copy);
     if (why)
-        return complain(p, why);
+        return why == lacking ? complain(p, why) : give_up(why);
     for (size_t i = 0; i < p->warp.num_statements; i++) {
         is_sm_90a |= p->warp.statements[i].is_sm_90a;
         is_memory |= p->warp.statements[i].is_memory;
@@ -304,23 +314,23 @@ static int build_source(emulated_program *p, const char *options)
     files f;
     translation t;
     if (!open_files(&f, options))
-        return complain(p, "no folder for its files");
+        return give_up("no folder for its files");
     const uint64_t seed = hash(hash(UINT64_C(14695981039346656037), p->source), f.known);
     snprintf(f.base, sizeof f.base, "%s/%016llx", f.folder, (unsigned long long)seed);
     char *preprocessed = preprocess(&f, p->source);
     if (!preprocessed)
-        return complain(p, "it cannot be preprocessed");
+        return give_up("the program cannot be preprocessed");
     const char *why = translate(&t, preprocessed);
     free(preprocessed);
     if (why)
-        return complain(p, why);
+        return give_up(why);
     snprintf(f.base + strlen(f.folder), sizeof f.base - strlen(f.folder), "/%016llx",
              (unsigned long long)hash(hash(seed, t.source), (const char *)emulated_builtins));
     p->library = compile(&f, &t);
     p->ptx = p->library ? write_ptx(p, &t) : NULL;
     translation_release(&t);
     close_files(&f);
-    return p->ptx ? 1 : complain(p, "it cannot be compiled");
+    return p->ptx ? 1 : give_up("the program cannot be compiled");
 }
 
 int program_build(emulated_program *p, const char *options)

@@ -184,6 +184,19 @@ static void test_events_are_not_leaked(void **state)
     }
 }
 
+/* ---- Arguments ---- */
+
+/* q, k, v, o, lse and the struct: buffers that the call has not are null pointers since the plan was made. */
+static void test_null_pointers_are_not_set_again(void **state)
+{
+    (void)state;
+    const uint64_t before = clattn_fakedev_calls("clSetKernelArg");
+    assert_int_equal(clattn_enqueue_forward(plans[WHOLE], device.queue, &call.args, 0, NULL, NULL),
+                     CLATTN_SUCCESS);
+    assert_int_equal(clattn_fakedev_calls("clSetKernelArg") - before, 6);
+    clFinish(device.queue);
+}
+
 /* ---- Nothing to do ---- */
 
 static void check_empty(const clattn_forward_args *args, cl_command_queue queue)
@@ -307,6 +320,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_events_chain_calls),
         cmocka_unit_test(test_in_order_queue_keeps_order),
         cmocka_unit_test(test_events_are_not_leaked),
+        cmocka_unit_test(test_null_pointers_are_not_set_again),
         cmocka_unit_test(test_empty_calls),
         cmocka_unit_test(test_no_keys),
         cmocka_unit_test(test_cut_calls_give_the_same_bits),
