@@ -75,7 +75,7 @@ LARGE_REGISTER_FILE = "-cl-intel-256-GRF-per-thread"
 
 # nvidia_mma's kernels for rows that are not aligned (forward_any, decode_any) read them element by element, and that is
 # what they are bound by; their registers are those of the other ones and a few more. (bytes of stores and loads)
-MOST_SPILLED_UNALIGNED = 64
+MOST_SPILLED_UNALIGNED = 128
 
 
 class KernelUse:
