@@ -101,12 +101,12 @@ inlined void make_copies(uint to, const copies *plan, const int count, const int
 }
 
 // Where tiles follow on each other and their rows lie evenly, a work-item's copies do too: nothing is worked out anew in
-// a turn, where the matrix units would wait for it.
+// a turn, where the matrix units would wait for it. Others are planned ahead of it.
 #define TILES_FOLLOW (PAGE_SIZE == 0 && !SCORE_FULL)
 
 typedef struct cursor {
     const __global k_t *at; // its first chunk of its next row
-    int end;                // of tiles' first keys: from there on the row is not there; nowhere is it if the chunk is not
+    int end; // in tiles whose first key is this or a later one, the chunk of the first row is not there
 } cursor;
 
 inlined cursor make_cursor(const source *from, key_range keys, const int dim, int id)
@@ -128,7 +128,8 @@ inlined void copy_tile(uint to, cursor *c, int tile, const source *from, const i
 #pragma unroll
         for (int n = 0; n < chunks; n++) {
             const int column = n * CHUNK * LANES_OF_ROW(dim);
-            const int is_there = tile + i * step < c->end && (chunks == 1 || id % LANES_OF_ROW(dim) * CHUNK + column < from->columns);
+            const int is_there = tile + i * step < c->end &&
+                                 (chunks == 1 || id % LANES_OF_ROW(dim) * CHUNK + column < from->columns);
             if (BLOCK_K % step == 0 || id / LANES_OF_ROW(dim) + i * step < BLOCK_K)
                 copy_16(to + i * step * pitch + n * LANES_OF_ROW(dim) * 16, c->at + column, !is_there);
         }
@@ -312,21 +313,27 @@ inlined void begin_turn(const worker *w)
         barrier(CLK_LOCAL_MEM_FENCE);
 }
 
-// Asks for the tiles of one more slot, that which was read last. tile: the turn's of K; without a map the next tiles
-// follow from that one, and take no registers.
-inlined void refill(ring *ring, int tile, const worker *w, const attention_args *a, const int aligned)
+// What is copied to the slot that was read last, worked out ahead of the turn where tiles do not follow: maps and page
+// tables are far away. tile: the turn's of K; without a map the next tiles follow from that one, and take no registers.
+inlined filling plan_refill(ring *ring, int tile, const worker *w, const attention_args *a, const int aligned)
 {
-    if (TILES_FOLLOW && aligned) {
-        walk_to_slot(last_slot(ring->read), ring, tile + (STAGES - 1) * BLOCK_K, w, 1);
-        return;
-    }
-    const int id = local_id_again();
+    filling plan;
+    if (TILES_FOLLOW && aligned)
+        return plan; // not looked at
     if (!SCORE_FULL) {
         ring->next_k = tile + (STAGES - 1) * BLOCK_K;
         ring->next_v = tile + (STAGES - 2) * BLOCK_K;
     }
-    const filling plan = plan_filling(ring, id, w, a);
-    fill_slot(last_slot(ring->read), &plan, id, w, aligned);
+    return plan_filling(ring, local_id_again(), w, a);
+}
+
+inlined void refill(ring *ring, const filling *plan, int tile, const worker *w, const int aligned)
+{
+    const uint slot = last_slot(ring->read);
+    if (TILES_FOLLOW && aligned)
+        walk_to_slot(slot, ring, tile + (STAGES - 1) * BLOCK_K, w, 1);
+    else
+        fill_slot(slot, plan, local_id_again(), w, aligned);
 }
 
 // The last turn of team 1, which has no tile of K, is followed by none.
@@ -342,8 +349,9 @@ inlined void end_turn(ring *ring, const worker *w, int has_tile)
 // A turn for the other warps.
 inlined void pass_turn(ring *ring, const worker *w, int tile, const attention_args *a, const int aligned)
 {
+    const filling plan = plan_refill(ring, tile, w, a, aligned);
     begin_turn(w);
-    refill(ring, tile, w, a, aligned);
+    refill(ring, &plan, tile, w, aligned);
     end_turn(ring, w, is_there(w, tile));
 }
 
@@ -710,14 +718,19 @@ inlined void take_turn(ring *ring, float s[ROW_TILES][KEY_GROUPS][4], float o[RO
                        WEIGHTS(p), uint held[Q_HELD + 1][ROW_TILES][4], uint seen, int tile, const worker *w,
                        const attention_args *a, const int with_s, const int with_pv, const int aligned)
 {
+    filling plan;
+    if (!FILL_LATE)
+        plan = plan_refill(ring, tile, w, a, aligned);
     begin_turn(w);
     const uint slot = w->memory + ring->read;
     if (!FILL_LATE)
-        refill(ring, tile, w, a, aligned);
+        refill(ring, &plan, tile, w, aligned);
     if (with_s && !PV_FIRST)
         multiply_qk(s, held, w->q_address, slot + w->k_lane);
-    if (FILL_LATE)
-        refill(ring, tile, w, a, aligned);
+    if (FILL_LATE) {
+        plan = plan_refill(ring, tile, w, a, aligned);
+        refill(ring, &plan, tile, w, aligned);
+    }
     if (with_pv) {
         if (!SCORE_FULL || !any_in_warp(seen != ALL_SEEN))
             multiply_pv(o, p, slot + w->v_lane, 1, seen);

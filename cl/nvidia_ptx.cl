@@ -174,7 +174,9 @@ inlined float reciprocal_of(float x) // at most 1 ulp off
 inlined float between(float x, float low, float high) // NaN stays
 {
     float y;
-    __asm__("{\n .reg .f32 t;\n min.NaN.f32 t, %1, %3;\n max.NaN.f32 %0, t, %2;\n}" : "=f"(y) : "f"(x), "f"(low), "f"(high));
+    __asm__("{\n .reg .f32 t;\n min.NaN.f32 t, %1, %3;\n max.NaN.f32 %0, t, %2;\n}"
+            : "=f"(y)
+            : "f"(x), "f"(low), "f"(high));
     return y;
 }
 

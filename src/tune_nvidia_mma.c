@@ -36,7 +36,8 @@ static const row half_rows[] = {
     {64, 2, 8, 32, 4, 1, 0, ALL, 1, FULL},
     {64, 2, 8, 32, 4, 1, 0, ALL, 0, FULL},
 
-    {96, 2, 8, 32, 4, 1, 1, 4, 1, FORMULA}, /* 296 */
+    {96, 2, 8, 48, 3, 1, 1, 0, 1, FORMULA}, /* 323 */
+    {96, 2, 8, 32, 4, 1, 1, 0, 1, FORMULA},
     {96, 1, 8, 32, 4, 1, 1, ALL, 1, FULL},
     {96, 1, 8, 32, 3, 1, 1, ALL, 0, FULL},
 
@@ -44,26 +45,29 @@ static const row half_rows[] = {
     {128, 1, 8, 32, 3, 1, 0, 0, 1, FULL},
     {128, 1, 8, 32, 2, 0, 0, ALL, 0, FULL},
 
+    {192, 1, 8, 64, 2, 1, 1, 0, 1, LEAN}, /* 289 */
     {192, 1, 8, 32, 3, 1, 1, 0, 1, FULL}, /* 262 */
     {192, 1, 8, 32, 3, 1, 1, ALL, 0, FULL},
     {192, 1, 4, 16, 3, 0, 0, ALL, 0, FULL},
 
     {256, 1, 8, 32, 2, 0, 0, 0, 1, FORMULA}, /* 261 */
     {256, 1, 8, 16, 3, 1, 0, 0, 1, FULL},
-    {256, 1, 8, 32, 2, 0, 0, ALL, 0, FORMULA},
+    {256, 1, 8, 32, 2, 0, 0, ALL, 0, LEAN},
     {256, 1, 4, 16, 2, 0, 0, ALL, 0, FORMULA},
 };
 
 /* Beyond a head dim of 128 the three terms of a product leave no room for O in the registers. */
 static const row f32_rows[] = {
     /* dim, row tiles, warps, keys, stages, turns, late, Q held, apart, most */
-    {64, 1, 8, 32, 2, 0, 0, 0, 1, FULL},
+    {64, 1, 8, 64, 2, 0, 0, 0, 1, FORMULA}, /* 58.4 */
+    {64, 1, 8, 32, 2, 0, 0, 0, 1, FULL},    /* 49.9 */
     {64, 1, 8, 16, 2, 0, 0, ALL, 0, FULL},
 
     {96, 1, 8, 32, 2, 0, 0, 0, 1, FULL},
     {96, 1, 4, 16, 2, 0, 0, ALL, 0, FULL},
 
-    {128, 1, 8, 16, 2, 0, 0, 0, 1, FULL},
+    {128, 1, 8, 16, 3, 1, 0, 0, 1, FORMULA}, /* 52.8 */
+    {128, 1, 8, 16, 2, 0, 0, 0, 1, FULL},    /* 45 */
     {128, 1, 4, 16, 2, 0, 0, 0, 1, FULL},
     {128, 1, 2, 8, 2, 0, 0, 0, 1, FULL},
 };

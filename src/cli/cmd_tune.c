@@ -35,7 +35,7 @@ static const option_row tune_rows[] = {
     {TUNE_CAUSAL, "causal", 0, ARGUMENT_NONE, NULL, "shapes are causal; default: both, of prefill"},
     {TUNE_DTYPE, "dtype", 0, ARGUMENT_REQUIRED, "TYPE", "f32, f16 or bf16; default: f16, then f32"},
     {TUNE_SCORES, "scores", 0, ARGUMENT_REQUIRED, "KIND",
-     "lean (default), or full: prefill with what changes single scores"},
+     "lean (default), or full: prefill with softcap"},
     {OPTION_PATH, "path", 0, ARGUMENT_REQUIRED, "NAME", "default: the one that a plan would have"},
     {TUNE_SECONDS, "seconds", 0, ARGUMENT_REQUIRED, "S", "for each time of a candidate; default: 0.3"},
     {TUNE_CANDIDATES, "candidates", 0, ARGUMENT_REQUIRED, "N", "try the first N of each table only"},
