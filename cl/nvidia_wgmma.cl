@@ -408,7 +408,7 @@ inlined void copy_row(uint to, uint panel_bytes, int panels, const __global usho
 typedef struct key_copy {
     const __global ushort *buffer;
     const tensor_address *t;
-    long first; // elements to the first key
+    const __local long *first; // elements to the first key
     int head_dim;
     int panels;
     int map; // place among the maps
@@ -418,7 +418,7 @@ inlined key_copy copy_of_k(const __local query_tile *tile, const attention_buffe
                            const attention_args *a)
 {
     const key_copy copy = {
-        (const __global ushort *)in->k, &a->k, tile->k, a->head_dim_qk, PANELS(HEAD_DIM_QK), 8 * MAP_WORDS};
+        (const __global ushort *)in->k, &a->k, &tile->k, a->head_dim_qk, PANELS(HEAD_DIM_QK), 8 * MAP_WORDS};
     return copy;
 }
 
@@ -426,32 +426,33 @@ inlined key_copy copy_of_v(const __local query_tile *tile, const attention_buffe
                            const attention_args *a)
 {
     const key_copy copy = {
-        (const __global ushort *)in->v, &a->v, tile->v, a->head_dim_v, PANELS(HEAD_DIM_V), 2 * 8 * MAP_WORDS};
+        (const __global ushort *)in->v, &a->v, &tile->v, a->head_dim_v, PANELS(HEAD_DIM_V), 2 * 8 * MAP_WORDS};
     return copy;
 }
 
 inlined key_rows rows_of_copy(const key_copy *copy, const __local query_tile *tile,
                               const attention_buffers *in, const attention_args *a)
 {
-    const key_rows rows = {copy->first, copy->t->token, in->block_table + tile->table, copy->t->batch,
+    const key_rows rows = {*copy->first, copy->t->token, in->block_table + tile->table, copy->t->batch,
                            a->num_pages - 1};
     return rows;
 }
 
+// (What the description says is read for each row anew: see make_producer.)
 inlined void copy_border_block(uint to, const key_copy *copy, int block, const __local query_tile *tile,
                                const attention_buffers *in, const attention_args *a)
 {
     const producer me = make_producer();
-    const key_rows rows = rows_of_copy(copy, tile, in, a);
-    const int begin = tile->seen_begin, end = tile->seen_end, is_aligned = tile->is_aligned;
     int key = block * BLOCK_K + me.row;
     to += me.place;
 #pragma unroll 1
     for (int i = 0; i < PASSES; i++) {
-        const int exists = key >= begin && key < end;
+        settle_memory();
+        const key_rows rows = rows_of_copy(copy, tile, in, a);
+        const int exists = key >= tile->seen_begin && key < tile->seen_end;
         const long row = exists ? row_of_key(&rows, key) : rows.first;
         copy_row(to, KV_PANEL_BYTES, copy->panels, copy->buffer + row + me.column, exists,
-                 copy->head_dim - me.column, is_aligned);
+                 copy->head_dim - me.column, tile->is_aligned);
         to += PASS_BYTES;
         key += PASS_ROWS;
     }

@@ -255,6 +255,8 @@ static const char *read_operands(ptx_instruction *i, char *text, ptx_statement *
 {
     int count = 1;
     for (char *at = text; *at; at++) {
+        if (*at == '|') /* a result and a predicate */
+            *at = ',';
         count += *at == ',';
         if (strchr("{}[]", *at))
             *at = ' ';
