@@ -43,13 +43,15 @@ static void write_key(char *out, size_t capacity, const clattn__path *path, int 
     static const char *const programs[CLATTN__PROGRAMS] = {"prefill", "decode", "decode-few"};
     /* Prefill tiles do not know how many heads share K and V. */
     const int32_t heads = program == CLATTN__PREFILL ? 0 : shape->heads_per_kv;
-    snprintf(out, capacity, "tile %s %s %s,%s,%s %d/%d %s %d: ", path->name, programs[program],
+    /* Where work-groups stay and share tiles out, a causal bound makes other ones the best. */
+    const int is_causal = path->recipe[program].is_resident && shape->is_causal;
+    snprintf(out, capacity, "tile %s %s %s,%s,%s %d/%d %s%s %d: ", path->name, programs[program],
              clattn__dtype_of(shape->dtype_q)->name, clattn__dtype_of(shape->dtype_k)->name,
              clattn__dtype_of(shape->dtype_v)->name, (int)shape->dim_qk_class, (int)shape->dim_v_class,
              clattn__by_formula(&path->recipe[program], shape) ? "formula"
              : shape->score_full                               ? "full"
                                                                : "lean",
-             (int)heads);
+             is_causal ? " causal" : "", (int)heads);
 }
 
 static void write_end(char out[END_LINE], const char *text, size_t bytes)

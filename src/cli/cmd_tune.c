@@ -34,8 +34,7 @@ static const option_row tune_rows[] = {
      "a shape to be fast at, may be repeated; decode for Nq <= 64"},
     {TUNE_CAUSAL, "causal", 0, ARGUMENT_NONE, NULL, "shapes are causal; default: both, of prefill"},
     {TUNE_DTYPE, "dtype", 0, ARGUMENT_REQUIRED, "TYPE", "f32, f16 or bf16; default: f16, then f32"},
-    {TUNE_SCORES, "scores", 0, ARGUMENT_REQUIRED, "KIND",
-     "lean (default), or full: prefill with softcap"},
+    {TUNE_SCORES, "scores", 0, ARGUMENT_REQUIRED, "KIND", "lean (default), or full: prefill with softcap"},
     {OPTION_PATH, "path", 0, ARGUMENT_REQUIRED, "NAME", "default: the one that a plan would have"},
     {TUNE_SECONDS, "seconds", 0, ARGUMENT_REQUIRED, "S", "for each time of a candidate; default: 0.3"},
     {TUNE_CANDIDATES, "candidates", 0, ARGUMENT_REQUIRED, "N", "try the first N of each table only"},
@@ -136,7 +135,7 @@ static clattn_plan_desc desc_of(const tune_state *s, const bench_shape *shape, i
     desc.heads_kv = (int32_t)shape->heads_kv;
     desc.head_dim_qk = shape->head_dim_qk;
     desc.head_dim_v = shape->head_dim_v;
-    desc.features = s->full ? CLATTN_FEATURE_SOFTCAP : 0;
+    desc.features = (s->full ? CLATTN_FEATURE_SOFTCAP : 0) | (shape->causal ? CLATTN_FEATURE_CAUSAL : 0);
     desc.phase = shape->q_len <= BENCH_DECODE_ROWS ? CLATTN_PHASE_DECODE : CLATTN_PHASE_PREFILL;
     desc.path = s->bench.path;
     return desc;
