@@ -596,7 +596,7 @@ def read_options():
                         type=lambda text: [tuple(map(int, shape.split("x"))) for shape in text.split(",")])
     parser.add_argument("--kv-types", default="f16", help="of K and V in decode, as f16,q8_0 (default: %(default)s)")
     parser.add_argument("--splits", default="", help="also time these numbers of splits, as 1,8,64")
-    parser.add_argument("--paths", default="nvidia_mma,portable",
+    parser.add_argument("--paths", default="nvidia_wgmma,nvidia_mma,portable",
                         help="of the checks (default: %(default)s)")
     parser.add_argument("--check-seconds", type=float, default=3600, help="for the checks (default: %(default)s)")
     parser.add_argument("--check-phase", default="prefill", help="prefill, decode, or '' for both (default: %(default)s)")
