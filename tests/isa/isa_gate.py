@@ -227,6 +227,8 @@ def show_hidden(ptx, options):
     work_items = 128 * (1 + int(re.search(r"-DCONSUMERS=(\d+)", " ".join(options)).group(1)))
     registers = 65536 // work_items // 8 * 8
     text = re.sub(r"^\.target .*$", ".target sm_90a", text.replace("//@", ""), flags=re.M)
+    # As new as the instructions ask for; the driver's compiler says 9.0, Debian 12's clang an older one.
+    text = re.sub(r"^\.version .*$", ".version 8.3", text, flags=re.M)
     text = re.sub(r"^(\.address_size.*)$", r"\1\n.global .align 128 .b8 clattn_program_memory[131072];", text,
                   flags=re.M)
     text = re.sub(r"(\.entry forward\([^)]*\)\s*)(?:\.reqntid[^\n]*\n)?",
