@@ -335,13 +335,10 @@ static int build_source(emulated_program *p, const char *options)
 
 int program_build(emulated_program *p, const char *options)
 {
-    enum { LARGEST_LOCAL = 227 * 1024 };
     offer_functions();
     if (p->source && !build_source(p, options))
         return 0;
     dl_iterate_phdr(find_local, p);
-    if (p->warp.local_bytes > LARGEST_LOCAL)
-        return complain(p, "more local memory than there is");
     return read_statements(p);
 }
 

@@ -11,7 +11,7 @@ typedef void (*warp_kernel)(void *const *buffers, const void *args);
 typedef struct warp_program {
     ptx_statement *statements; /* of inline assembly */
     size_t num_statements;
-    void *local; /* all its kernels' local memory */
+    void *local; /* all its kernels' local memory, so no measure of what one takes: the ISA gate has that */
     size_t local_bytes;
     void *memory;       /* of its own */
     uint32_t registers; /* that a work-item may have at the begin; 0: not said */
