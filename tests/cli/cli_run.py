@@ -285,6 +285,22 @@ def saved_cases(folder):
             fail("/dev/null was replaced")
 
 
+def cache(folder):
+    """Compiled programs go to --cache-dir; to the user's folder too, but for PoCL, which keeps them itself."""
+    asked, home = os.path.join(folder, "asked"), os.path.join(folder, "home")
+    os.mkdir(home)
+    for options, kept in (["--cache-dir", asked], asked), ([], os.path.join(home, "clattn")), (["--no-cache"], None):
+        before = len(os.listdir(home))
+        result = run("bench", "--shape", "1,1,1,20,20,16", "--path", PATH, "--repeat", "1", *options,
+                     environment={"XDG_CACHE_HOME": home})
+        is_kept = kept is not None and os.path.isdir(kept) and len(os.listdir(kept)) > 0
+        is_pocl = "Portable Computing Language" in run("info").stdout
+        if result.returncode != 0 or is_kept != (kept == asked or (kept is not None and not is_pocl)):
+            fail(f"cache {options}: {is_kept} {result.stderr}")
+        if kept is None and len(os.listdir(home)) != before:
+            fail(f"cache {options}: {os.listdir(home)}")
+
+
 def bench(folder):
     target = os.path.join(folder, "bench.json")
     result = run("bench", "--shape", "1,4,2,96,80,40:24", "--causal", "--path", PATH, "--naive", "--repeat", "3",
@@ -437,6 +453,7 @@ with scratch() as place:
     together(place)
     empty(place)
     saved_cases(place)
+    cache(place)
     bench(place)
     decode_bench(place)
     sparse_bench(place)

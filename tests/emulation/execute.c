@@ -8,28 +8,13 @@
 #include <stdio.h>
 #include <string.h>
 
-static float float_of(uint64_t bits)
-{
-    const uint32_t word = (uint32_t)bits;
-    float x;
-    memcpy(&x, &word, sizeof x);
-    return x;
-}
-
-static uint32_t bits_of(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-
 /* For OpenCL's own functions too. */
 float float_of_half(uint16_t bits) { return _cvtsh_ss(bits); }
 uint16_t half_of_float(float x) { return _cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT); }
 
 static uint32_t bfloat(float x)
 {
-    const uint32_t bits = bits_of(x);
+    const uint32_t bits = bits_of_float(x);
     return x != x ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
 }
 
@@ -61,7 +46,7 @@ void operand_set(frame *f, const ptx_operand *o, uint64_t value)
         fail("a result that goes nowhere");
 }
 
-static float float_at(const frame *f, int operand) { return float_of(value_at(f, operand)); }
+static float float_at(const frame *f, int operand) { return float_of_bits(value_at(f, operand)); }
 
 /* As the instruction's type has it. */
 static int64_t number_at(const frame *f, int operand)
@@ -186,34 +171,32 @@ static uint64_t compute(const frame *f)
     case PTX_PACK_BF16:
         return bfloat(float_at(f, 2)) | bfloat(float_at(f, 1)) << 16;
     case PTX_ADD:
-        return is_float ? bits_of(float_at(f, 1) + float_at(f, 2)) : value_at(f, 1) + value_at(f, 2);
+        return is_float ? bits_of_float(float_at(f, 1) + float_at(f, 2)) : value_at(f, 1) + value_at(f, 2);
     case PTX_MULTIPLY:
         if (!is_float)
             fail("%s", i->name);
-        return bits_of(float_at(f, 1) * float_at(f, 2));
+        return bits_of_float(float_at(f, 1) * float_at(f, 2));
     case PTX_MULTIPLY_HALVES:
     case PTX_SUBTRACT_HALVES:
         return combine_halves(f, 0) | combine_halves(f, 16);
     case PTX_FMA:
-        return bits_of(fmaf(float_at(f, 1), float_at(f, 2), float_at(f, 3)));
+        return bits_of_float(fmaf(float_at(f, 1), float_at(f, 2), float_at(f, 3)));
     case PTX_MAX: /* fmaxf takes the one that is no NaN, as max.f32 does */
         if (keeps_nan(f))
-            return bits_of(NAN);
-        return is_float ? bits_of(fmaxf(float_at(f, 1), float_at(f, 2)))
+            return bits_of_float(NAN);
+        return is_float ? bits_of_float(fmaxf(float_at(f, 1), float_at(f, 2)))
                         : (uint64_t)(number_at(f, 1) > number_at(f, 2) ? number_at(f, 1) : number_at(f, 2));
     case PTX_MIN:
         if (keeps_nan(f))
-            return bits_of(NAN);
-        return is_float ? bits_of(fminf(float_at(f, 1), float_at(f, 2)))
+            return bits_of_float(NAN);
+        return is_float ? bits_of_float(fminf(float_at(f, 1), float_at(f, 2)))
                         : (uint64_t)(number_at(f, 1) < number_at(f, 2) ? number_at(f, 1) : number_at(f, 2));
     case PTX_EXP2:
-        return bits_of(flushed(exp2f(flushed(float_at(f, 1)))));
+        return bits_of_float(flushed(exp2f(flushed(float_at(f, 1)))));
     case PTX_LOG2:
-        return bits_of(log2f(flushed(float_at(f, 1))));
+        return bits_of_float(log2f(flushed(float_at(f, 1))));
     case PTX_RECIPROCAL:
-        return bits_of(flushed(1.0f / flushed(float_at(f, 1))));
-    case PTX_TANH:
-        return bits_of(tanhf(float_at(f, 1)));
+        return bits_of_float(flushed(1.0f / flushed(float_at(f, 1))));
     default:
         fail("%s", i->name);
     }

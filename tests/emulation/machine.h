@@ -6,6 +6,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 enum { LANES = 32, MOST_ITEMS = 1024, MOST_WARPS = MOST_ITEMS / LANES };
 
@@ -75,6 +76,24 @@ inline static uint64_t operand_value(const frame *f, const ptx_operand *o)
 inline static uint64_t value_at(const frame *f, int operand)
 {
     return operand_value(f, &f->at->operands[operand]);
+}
+
+/* ---- Numbers ---- */
+
+/* Of its lower half. */
+inline static float float_of_bits(uint64_t bits)
+{
+    const uint32_t word = (uint32_t)bits;
+    float x;
+    memcpy(&x, &word, sizeof x);
+    return x;
+}
+
+inline static uint32_t bits_of_float(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
 }
 
 /* ---- Local memory (local_memory.c) ---- */

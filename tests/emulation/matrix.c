@@ -22,20 +22,6 @@ static void load_matrices(lane *warp, int transposed)
         }
 }
 
-static float float_of_bits(uint32_t bits)
-{
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-static uint32_t bits_of_float(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-
 static float half_of(uint32_t word, int high, int is_bf16)
 {
     const uint16_t bits = (uint16_t)(word >> 16 * high);

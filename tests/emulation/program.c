@@ -97,7 +97,7 @@ static int open_files(files *f, const char *options)
     f->stay = cache != NULL;
     f->clang = clang ? clang : "clang";
     copy_options(f->known, sizeof f->known, options);
-    snprintf(f->folder, sizeof f->folder, "%s", cache ? cache : "/tmp/clattn-emulation-XXXXXX");
+    snprintf(f->folder, sizeof f->folder, "%s", cache ? cache : P_tmpdir "/clattn-emulation-XXXXXX");
     return cache != NULL || mkdtemp(f->folder) != NULL;
 }
 

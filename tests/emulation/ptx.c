@@ -142,7 +142,6 @@ static const struct {
     {"shfl.sync.", NULL, PTX_SHUFFLE, 0},
     {"st.", NULL, PTX_STORE, 0},
     {"sub.rn.f16x2", NULL, PTX_SUBTRACT_HALVES, 0},
-    {"tanh.approx.f32", NULL, PTX_TANH, 0},
     {"tensormap.replace.tile.", NULL, PTX_REPLACE, 1},
     {"vote.sync.any.pred", NULL, PTX_VOTE, 0},
     {"wgmma.commit_group.sync.aligned", NULL, PTX_WGMMA_COMMIT, 1},

@@ -43,7 +43,6 @@ typedef enum ptx_operation {
     PTX_SET_PREDICATE,
     PTX_SHOW, /* fence.proxy.async */
     PTX_STORE,
-    PTX_TANH,
     PTX_WAIT_COPIES, /* cp.async.wait_group, wait_all */
     PTX_WAIT_PHASE,  /* mbarrier.try_wait.parity */
     /* of a whole warp, all of whose work-items come to it */
