@@ -3,6 +3,7 @@
 in the record, a path that the device lacks is said and passed over."""
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -46,6 +47,13 @@ def main():
         # What has failed is told by the status too.
         if (done.returncode == 1) != bool(record["failed"]):
             wrong.append(f"status {done.returncode}, failed {record['failed']}")
+        if shutil.which("gnuplot"):
+            plot = os.path.join(folder, "plot.svg")
+            subprocess.run([sys.executable, os.path.join(HERE, "gpu_plot.py"), os.path.join(folder, "record.json"), plot],
+                           check=True)
+            with open(plot, encoding="utf-8") as file:
+                if "clattn cpu" not in file.read():
+                    wrong.append("no line of clattn in the plot")
         done, record = run(clattn, folder, "--groups", "check", "--paths", "cpu,nvidia_mma", "--jobs", "1",
                            "--check-seconds", "6")
         checks = {entry["path"]: entry for entry in record["checks"]}
