@@ -51,17 +51,20 @@ inlined void store_local(uint address, uint4 x)
 
 // ---- Global memory --------------------------------------------------------------------------------------
 
-// 16 bytes that are read once, from a multiple of 16. Volatile, so that the load is under way from here on.
+// 16 bytes that are read once, from a multiple of 16; what lies beside them will be read too. Volatile, so that the load
+// is under way from here on.
 inlined void load_16(uint r[4], const __global void *from)
 {
-    __asm__ __volatile__("ld.global.nc.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];"
+    __asm__ __volatile__("ld.global.nc.L1::no_allocate.L2::128B.v4.b32 {%0, %1, %2, %3}, [%4];"
                          : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                          : "l"(from));
 }
 
 inlined void load_8(uint r[2], const __global void *from) // likewise 8, from a multiple of 8
 {
-    __asm__ __volatile__("ld.global.nc.L1::no_allocate.v2.b32 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "l"(from));
+    __asm__ __volatile__("ld.global.nc.L1::no_allocate.L2::128B.v2.b32 {%0, %1}, [%2];"
+                         : "=r"(r[0]), "=r"(r[1])
+                         : "l"(from));
 }
 
 // p + bytes. Volatile, so that a pointer that walks through a loop stays one: compilers would make a base and offsets of

@@ -118,29 +118,41 @@ inlined int is_finder(void) { return item() == CONSUMERS * WARPGROUP + WARPGROUP
 
 // ---- Query tiles in order ------------------------------------------------------------------------------
 
+// A causal bound, and no window that leaves keys out.
 inlined int is_triangular(const attention_args *a)
 {
-    return a->window_end <= MAX_LENGTH && a->window_begin <= -MAX_LENGTH;
+    return a->window_end <= MAX_LENGTH && a->window_begin <= -a->kv_len;
 }
 
-// The finder's notes: the rounds that it has been through, its share if tiles are shared out, and what holds for all
-// tiles.
+// Heads whose K and V stay in the cache together.
+#define CACHE_BYTES (32l << 20)
+inlined int lines_together(int lines, const attention_args *a)
+{
+    const long bytes = 2 * (long)max(a->kv_len, 1) * (HEAD_DIM_QK + HEAD_DIM_V);
+    return (int)clamp(a->heads_per_kv * max(CACHE_BYTES / bytes, 1l), 1l, (long)lines);
+}
+
+// The finder's notes: the rounds that it has been through, what the order of tiles follows from, and what holds for
+// all tiles.
 typedef struct tile_search {
     int round;
     int is_aligned;
     int is_by_chunks;
-    int is_shared_out;
+    int is_whole; // all lines, not a piece of a call
+    int is_triangular;
     tile_share share;
 } tile_search;
 
 // The tile of the next round, as a group's number; or NO_TILE.
 inlined int next_group(__local tile_search *search, const attention_args *a)
 {
-    const int round = search->round++;
-    if (search->is_shared_out)
-        return tile_of_round(round, search->share);
-    const int index = round * (int)get_num_groups(1) + (int)get_group_id(1);
-    return index < a->num_groups ? a->first_group + index : NO_TILE;
+    const int round = search->round++, index = round * (int)get_num_groups(1) + (int)get_group_id(1);
+    const tile_share share = search->share;
+    if (search->is_whole && search->is_triangular)
+        return tile_of_round(round, share);
+    if (index >= a->num_groups)
+        return NO_TILE;
+    return search->is_whole ? side_by_side(index, share.lines, share.tiles, share.together) : a->first_group + index;
 }
 
 // Whether all rows begin at multiples of 16 bytes.
@@ -164,8 +176,10 @@ inlined void begin_search(__local tile_search *search, int is_by_chunks, const a
     search->round = 0;
     search->is_aligned = is_aligned(in, a);
     search->is_by_chunks = is_by_chunks;
-    search->is_shared_out = is_triangular(a) && a->num_groups == lines * a->q_tiles;
-    search->share = make_share((int)get_group_id(1), (int)get_num_groups(1), lines, a->q_tiles);
+    search->is_whole = a->num_groups == lines * a->q_tiles;
+    search->is_triangular = is_triangular(a);
+    search->share = make_share((int)get_group_id(1), (int)get_num_groups(1), lines, a->q_tiles,
+                               lines_together(lines, a));
 }
 
 // A tile is described step by step, each of which takes what it needs from the description so far: the
@@ -512,18 +526,23 @@ inlined void clear_beyond(uint first, int panels, int head_dim)
             clear_chunk(to + stage * panels * KV_PANEL_BYTES + i * PASS_BYTES);
 }
 
-// By the copy engine, of one work-item's doing.
-inlined void engine_block(uint to, uint full, const key_copy *copy, ulong maps, int block,
+// By the copy engine, of one work-item's doing, once the place is empty.
+inlined void engine_block(uint to, uint full, uint empty, uint parity, const key_copy *copy, ulong maps, int block,
                           const __local query_tile *tile, const attention_buffers *in, const attention_args *a)
 {
     const int key = block * BLOCK_K, head = copy->t->head == 0 ? 0 : tile->head_kv;
-    arrive_for_bytes(full, WARPGROUP, copy->panels * KV_PANEL_BYTES);
 #if PAGE_SIZE > 0
     const key_rows rows = rows_of_copy(copy, tile, in, a);
     int pages[BLOCK_K / KEY_BOX]; // all looked up before the first is used
 #pragma unroll
     for (int i = 0; i < BLOCK_K / KEY_BOX; i++)
         pages[i] = rows.table[(key + i * KEY_BOX) / PAGE_SIZE];
+#else
+    const int row = tile->first_key + key, batch = copy->t->batch == 0 ? 0 : tile->batch;
+#endif
+    wait_for(empty, parity);
+    arrive_for_bytes(full, WARPGROUP, copy->panels * KV_PANEL_BYTES);
+#if PAGE_SIZE > 0
 #pragma unroll
     for (int i = 0; i < BLOCK_K / KEY_BOX; i++)
 #pragma unroll
@@ -533,8 +552,7 @@ inlined void engine_block(uint to, uint full, const key_copy *copy, ulong maps, 
 #else
 #pragma unroll
     for (int p = 0; p < copy->panels; p++)
-        copy_box(to + p * KV_PANEL_BYTES, maps + copy->map, 64 * p, tile->first_key + key, head,
-                 copy->t->batch == 0 ? 0 : tile->batch, full);
+        copy_box(to + p * KV_PANEL_BYTES, maps + copy->map, 64 * p, row, head, batch, full);
 #endif
 }
 
@@ -549,13 +567,13 @@ inlined void produce_block(uint to, uint full, uint empty, uint parity, const ke
 {
     const int is_aligned = tile->is_aligned;
     const int is_whole = block >= tile->whole_begin && block < tile->whole_end;
-    if (!has_maps(maps) || is_first_producer())
-        wait_for(empty, parity);
     if (is_whole && has_maps(maps)) {
         if (is_first_producer())
-            engine_block(to, full, copy, *maps, block, tile, in, a);
+            engine_block(to, full, empty, parity, copy, *maps, block, tile, in, a);
         return;
     }
+    if (!has_maps(maps) || is_first_producer())
+        wait_for(empty, parity);
     if (has_maps(maps))
         meet_producers();
     if (!COPY_ENGINE && is_whole && is_aligned)
@@ -638,6 +656,11 @@ inlined void produce_queries(uint memory, __local query_tile *tiles, uint count,
         find_tile(&tiles[(count + 1) % DESCRIPTIONS], search, in, a);
 }
 
+// Q of the next tile is due after so many blocks more than the first: with two places it needs the one of the tile
+// before, which the consumers are done with when they have emptied a place for the next block; with one place, when
+// the tile's last block is there.
+#define Q_DELAY (Q_PLACES > 1 ? STAGES : MAX_LENGTH)
+
 inlined void produce(uint memory, __local query_tile *tiles, __local tile_search *search, const __local ulong *maps,
                      const attention_buffers *in, const attention_args *a)
 {
@@ -660,7 +683,7 @@ inlined void produce(uint memory, __local query_tile *tiles, __local tile_search
             break;
         if (block < 0)
             block = tile->last_block;
-        is_due = block == (Q_PLACES > 1 ? tile->last_block : tile->first_block);
+        is_due = block == max(tile->last_block - Q_DELAY, tile->first_block);
         const uint stage = blocks % STAGES, parity = (blocks / STAGES & 1) ^ 1;
         const key_copy k = copy_of_k(tile, in, a);
         produce_block(memory + K_BEGIN + stage * K_BYTES, memory + K_FULL(stage), memory + K_EMPTY(stage), parity,

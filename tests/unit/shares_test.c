@@ -14,7 +14,7 @@
 enum { MOST_TILES = 4096 };
 
 /* Takes all rounds of all work-groups; returns the mean share over the largest, in percent. */
-static int share_out(int width, int lines, int tiles)
+static int share_out(int width, int lines, int tiles, int together)
 {
     static char is_taken[MOST_TILES];
     long most = 0, all = 0;
@@ -23,7 +23,7 @@ static int share_out(int width, int lines, int tiles)
     memset(is_taken, 0, sizeof is_taken);
     for (int me = 0; me < width; me++) {
         long share = 0;
-        const tile_share shared = make_share(me, width, lines, tiles);
+        const tile_share shared = make_share(me, width, lines, tiles, together);
         for (int round = 0;; round++) {
             const int tile = tile_of_round(round, shared);
             if (tile == NO_TILE)
@@ -47,10 +47,11 @@ static void test_every_tile_once(void **state)
     for (int lines = 1; lines <= 12; lines++)
         for (int tiles = 1; tiles <= 12; tiles++)
             for (int width = 1; width <= lines * tiles; width++)
-                share_out(width, lines, tiles);
+                share_out(width, lines, tiles, 1 + (tiles + width) % lines);
     for (unsigned i = 0; i < 500; i++) {
         const int lines = (int)(1 + i % 61), tiles = (int)(1 + i % 67);
-        share_out((int)(1 + i * 37u % (unsigned)(lines * tiles)), lines, tiles);
+        share_out((int)(1 + i * 37u % (unsigned)(lines * tiles)), lines, tiles,
+                  (int)(1 + i % 13 % (unsigned)lines));
     }
 }
 
@@ -63,11 +64,20 @@ static void test_shares_are_even(void **state)
                  {128, 11}, {128, 16}, {32, 43}, {32, 64}, {16, 86}, {16, 128}};
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const int even = share_out(132, cases[i].lines, cases[i].tiles);
+        const int even = share_out(132, cases[i].lines, cases[i].tiles, 8);
         if (even < 98)
             fail_msg("%d lines of %d tiles: the largest share is %d%% from even", cases[i].lines,
                      cases[i].tiles, 100 - even);
     }
+}
+
+static void test_lines_stand_side_by_side(void **state)
+{
+    /* Three lines of two items, two together: items 0 of lines 0 and 1, items 1 of them, then line 2. */
+    static const int expected[] = {0, 2, 1, 3, 4, 5};
+    (void)state;
+    for (int i = 0; i < 6; i++)
+        assert_int_equal(side_by_side(i, 3, 2, 2), expected[i]);
 }
 
 int main(void)
@@ -75,6 +85,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_tile_once),
         cmocka_unit_test(test_shares_are_even),
+        cmocka_unit_test(test_lines_stand_side_by_side),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
