@@ -162,9 +162,17 @@ typedef struct worker {
     uint k_lane, v_lane; // of a slot
 } worker;
 
+inlined work_place place_in_order(int index, const attention_buffers *in, const attention_args *a)
+{
+    const int lines = has(a, FEATURE_CU_SEQLENS_Q) ? a->heads_q : a->heads_q * a->batch;
+    const int key_bytes = (HEAD_DIM_QK + HEAD_DIM_V) * ELEMENT_BYTES;
+    const int section = lines_of_section(lines, a->heads_per_kv, a->kv_len, key_bytes);
+    return place_of_group(tile_in_order(index, lines, a->q_tiles, section), in, a);
+}
+
 inlined worker make_worker(const attention_buffers *in, const attention_args *a, uint memory, __local float *m)
 {
-    const work_place place = place_of_group((int)get_group_id(1) + a->first_group, in, a);
+    const work_place place = place_in_order((int)get_group_id(1) + a->first_group, in, a);
     worker w;
     w.id = (int)get_local_id(0);
     w.lane = w.id % WARP;
@@ -173,9 +181,8 @@ inlined worker make_worker(const attention_buffers *in, const attention_args *a,
     w.batch = place.batch;
     w.head = place.head;
     w.seq = sequence_of(place.batch, in, a);
-    const int rows = w.seq.q_len, tiles = (rows + BLOCK_Q - 1) / BLOCK_Q;
-    // Under a causal bound the long tiles go first.
-    w.first_row = (place.q_tile < tiles ? tiles - 1 - place.q_tile : place.q_tile) * BLOCK_Q;
+    const int rows = w.seq.q_len;
+    w.first_row = place.q_tile * BLOCK_Q;
     w.last_row = min(w.first_row + BLOCK_Q, rows) - 1;
     w.keys = keys_of_rows(w.first_row, w.last_row, w.seq.kv_len, w.seq.band_begin, w.seq.band_end);
     w.first_row_of_warp = w.first_row + warp * WARP_ROWS;

@@ -17,6 +17,7 @@ PIECE(combine)
 PIECE(lazy)
 PIECE(hopper)
 PIECE(shares)
+PIECE(tile_order)
 PIECE(nvidia_wgmma)
 PIECE(portable)
 PIECE(decode)
@@ -191,7 +192,7 @@ static const clattn__path table[] = {
      takes_mma,
      {FORWARD_ROWS(clattn__tile_nvidia_mma, 0, "forward_any", "forward_aligned", NULL, 16, 1,
                    PIECE(nvidia_ptx), PIECE(nvidia_score), PIECE(nvidia_lazy), PIECE(nvidia_tile),
-                   PIECE(nvidia_half), PIECE(nvidia_tf32), PIECE(nvidia_mma)),
+                   PIECE(nvidia_half), PIECE(nvidia_tf32), PIECE(tile_order), PIECE(nvidia_mma)),
       PORTABLE_DECODE, NVIDIA_DECODE_FEW},
      PORTABLE_DECODE_FEW,
      0},

@@ -24,7 +24,7 @@ enum {
 /* Kernels of append programs; merge and convert have one. */
 enum { CLATTN__APPEND_ROWS, CLATTN__APPEND_LENGTHS };
 
-enum { CLATTN__MAX_PIECES = 16 };
+enum { CLATTN__MAX_PIECES = 20 };
 
 /* Programs of a forward plan; other operations have the first alone. */
 enum {
