@@ -124,22 +124,13 @@ inlined int is_triangular(const attention_args *a)
     return a->window_end <= MAX_LENGTH && a->window_begin <= -a->kv_len;
 }
 
-// Heads whose K and V stay in the cache together.
-#define CACHE_BYTES (32l << 20)
-inlined int lines_together(int lines, const attention_args *a)
-{
-    const long bytes = 2 * (long)max(a->kv_len, 1) * (HEAD_DIM_QK + HEAD_DIM_V);
-    return (int)clamp(a->heads_per_kv * max(CACHE_BYTES / bytes, 1l), 1l, (long)lines);
-}
-
-// The finder's notes: the rounds that it has been through, what the order of tiles follows from, and what holds for
-// all tiles.
+// The finder's notes: the rounds that it has been through, its share if tiles are shared out, and what holds for all
+// tiles.
 typedef struct tile_search {
     int round;
     int is_aligned;
     int is_by_chunks;
-    int is_whole; // all lines, not a piece of a call
-    int is_triangular;
+    int is_shared_out;
     tile_share share;
 } tile_search;
 
@@ -148,11 +139,11 @@ inlined int next_group(__local tile_search *search, const attention_args *a)
 {
     const int round = search->round++, index = round * (int)get_num_groups(1) + (int)get_group_id(1);
     const tile_share share = search->share;
-    if (search->is_whole && search->is_triangular)
+    if (search->is_shared_out)
         return tile_of_round(round, share);
     if (index >= a->num_groups)
         return NO_TILE;
-    return search->is_whole ? side_by_side(index, share.lines, share.tiles, share.together) : a->first_group + index;
+    return tile_in_order(a->first_group + index, share.lines, share.tiles, share.section);
 }
 
 // Whether all rows begin at multiples of 16 bytes.
@@ -176,10 +167,9 @@ inlined void begin_search(__local tile_search *search, int is_by_chunks, const a
     search->round = 0;
     search->is_aligned = is_aligned(in, a);
     search->is_by_chunks = is_by_chunks;
-    search->is_whole = a->num_groups == lines * a->q_tiles;
-    search->is_triangular = is_triangular(a);
-    search->share = make_share((int)get_group_id(1), (int)get_num_groups(1), lines, a->q_tiles,
-                               lines_together(lines, a));
+    const int section = lines_of_section(lines, a->heads_per_kv, a->kv_len, 2 * (HEAD_DIM_QK + HEAD_DIM_V));
+    search->is_shared_out = is_triangular(a) && a->num_groups == lines * a->q_tiles;
+    search->share = make_share((int)get_group_id(1), (int)get_num_groups(1), lines, a->q_tiles, section);
 }
 
 // A tile is described step by step, each of which takes what it needs from the description so far: the

@@ -1,15 +1,10 @@
-// shares.cl: which tiles a work-group takes that stays while others are done; integers only. Also compiled and tested
-// as C.
+// shares.cl: which tiles a work-group takes that stays while others are done, under a causal bound; integers only. Also
+// compiled and tested as C.
 //
-// A line is all tiles of one head. Lines stand side by side, some together: work-groups that run at the same time then
-// read K and V of many heads, which the cache holds for all their tiles. (Many readers of one head's K and V at the
-// same time wait for each other.)
-//
-// Without a causal bound all tiles cost the same, and work-groups take them in turn. With one, tile number t of a line
-// costs about t + 1, and nobody takes a tile from another work-group: so the order shares them out evenly, `width`
-// work-groups at a time,
+// Tile number t of a line (tile_order.cl) costs about t + 1, and nobody takes a tile from another work-group: so the
+// order shares them out evenly, `width` work-groups side by side,
 //     first rounds of pairs, a line's heaviest tile and its lightest, the next heaviest and the next lightest: all
-//     pairs cost the same;
+//     pairs cost the same, and come in the order of tile_order.cl;
 //     then, of the lines that are left to fill SINGLE_ROUNDS such rounds and a part of one, single tiles from the
 //     heaviest to the lightest, back and forth (who has the heavier of one round gets the lighter of the next), and
 //     with those of their weight the middle tiles of all lines, where lines have an odd number.
@@ -23,13 +18,13 @@ typedef struct tile_share {
     int width;
     int lines;
     int tiles;
-    int together; // lines side by side
+    int section; // of lines
     int paired_lines;
     int whole_rounds; // of pairs; some work-groups have one more
     int my_rounds;
 } tile_share;
 
-static inline tile_share make_share(int me, int width, int lines, int tiles, int together)
+static inline tile_share make_share(int me, int width, int lines, int tiles, int section)
 {
     tile_share s;
     const int middle = tiles / 2, pair_rounds = lines * middle / width - SINGLE_ROUNDS;
@@ -37,21 +32,11 @@ static inline tile_share make_share(int me, int width, int lines, int tiles, int
     s.width = width;
     s.lines = lines;
     s.tiles = tiles;
-    s.together = together;
+    s.section = section;
     s.paired_lines = middle > 0 && pair_rounds > 0 ? pair_rounds * width / middle : 0;
     s.whole_rounds = s.paired_lines * middle / width;
     s.my_rounds = s.whole_rounds + (me < s.paired_lines * middle - s.whole_rounds * width);
     return s;
-}
-
-// Item number `index` of lines with `items` each, `together` of them side by side: item 0 of each of them, item 1 of
-// each, and so on; then the next lines. As line * items + item.
-static inline int side_by_side(int index, int lines, int items, int together)
-{
-    const int first = index / (together * items) * together;
-    const int here = lines - first < together ? lines - first : together;
-    const int rest = index - first * items, item = rest / here;
-    return (first + rest - item * here) * items + item;
 }
 
 // Tile number j of the single ones, as line * tiles + tile; or NO_TILE.
@@ -73,7 +58,7 @@ static inline int tile_of_round(int round, tile_share s)
 {
     const int middle = s.tiles / 2;
     if (round < 2 * s.my_rounds) {
-        const int pair = side_by_side(round / 2 * s.width + s.me, s.paired_lines, middle, s.together);
+        const int pair = tile_in_order(round / 2 * s.width + s.me, s.paired_lines, middle, s.section);
         const int line = pair / middle, number = pair - line * middle;
         return line * s.tiles + (round % 2 == 0 ? s.tiles - 1 - number : number);
     }

@@ -268,11 +268,10 @@ typedef struct clattn_plan clattn_plan;
 
 /* A kernel family. The first that fits device and plan is taken; see clattn_plan_describe. */
 #define CLATTN_PATH_AUTO 0
-#define CLATTN_PATH_PORTABLE 1   /* any device: OpenCL C 1.2, no extensions, 16 KiB of local memory */
-#define CLATTN_PATH_CPU 2        /* CPU devices: one work-item per tile, explicit vectors */
-#define CLATTN_PATH_NVIDIA_MMA 3 /* NVIDIA, compute capability 8.0 and up: matrix units by mma.sync */
-/* NVIDIA, compute capability 9.0: matrix units by wgmma. Not yet the choice of CLATTN_PATH_AUTO. */
-#define CLATTN_PATH_NVIDIA_WGMMA 4
+#define CLATTN_PATH_PORTABLE 1     /* any device: OpenCL C 1.2, no extensions, 16 KiB of local memory */
+#define CLATTN_PATH_CPU 2          /* CPU devices: one work-item per tile, explicit vectors */
+#define CLATTN_PATH_NVIDIA_MMA 3   /* NVIDIA, compute capability 8.0 and up: matrix units by mma.sync */
+#define CLATTN_PATH_NVIDIA_WGMMA 4 /* NVIDIA, compute capability 9.0: matrix units by wgmma */
 
 #define CLATTN_MAX_HEAD_DIM 576
 #define CLATTN_MAX_LENGTH (1 << 30) /* of q_len and kv_len */

@@ -174,18 +174,16 @@ static const clattn__path table[] = {
       FORWARD(clattn__tile_cpu_decode, 1, "decode", NULL, "combine", PIECE(cpu_vectors), PIECE(cpu_decode),
               PIECE(parts), PIECE(combine)),
       NO_PROGRAM},
-     NO_PROGRAM,
-     0},
+     NO_PROGRAM},
     {CLATTN_PATH_NVIDIA_WGMMA,
      "nvidia_wgmma",
      is_sm_90,
      takes_wgmma,
      {FORWARD_PROGRAM(clattn__tile_nvidia_wgmma, 0, "forward", NULL, NULL, 0, 1, 1, WGMMA_STATEMENTS,
-                      PIECE(nvidia_ptx), PIECE(nvidia_score), PIECE(hopper), PIECE(shares),
+                      PIECE(nvidia_ptx), PIECE(nvidia_score), PIECE(hopper), PIECE(tile_order), PIECE(shares),
                       PIECE(nvidia_wgmma)),
       PORTABLE_DECODE, NVIDIA_DECODE_FEW},
-     PORTABLE_DECODE_FEW,
-     1},
+     PORTABLE_DECODE_FEW},
     {CLATTN_PATH_NVIDIA_MMA,
      "nvidia_mma",
      is_sm_80,
@@ -194,16 +192,14 @@ static const clattn__path table[] = {
                    PIECE(nvidia_ptx), PIECE(nvidia_score), PIECE(nvidia_lazy), PIECE(nvidia_tile),
                    PIECE(nvidia_half), PIECE(nvidia_tf32), PIECE(tile_order), PIECE(nvidia_mma)),
       PORTABLE_DECODE, NVIDIA_DECODE_FEW},
-     PORTABLE_DECODE_FEW,
-     0},
+     PORTABLE_DECODE_FEW},
     {CLATTN_PATH_PORTABLE,
      "portable",
      is_any,
      NULL,
      {FORWARD(clattn__tile_portable, 0, "forward_any", "forward_aligned", NULL, PIECE(lazy), PIECE(portable)),
       PORTABLE_DECODE, PORTABLE_DECODE_FEW},
-     NO_PROGRAM,
-     0},
+     NO_PROGRAM},
 };
 
 const clattn__path *clattn__path_at(int index)
@@ -221,7 +217,7 @@ const clattn__path *clattn__path_at(int index)
             {{clattn__tile_flat, 0, kernels, num_buffers, sizeof(args), 0, 0, 0, 0, {__VA_ARGS__}}, \
              NO_PROGRAM,                                                                            \
              NO_PROGRAM},                                                                           \
-            NO_PROGRAM, 0                                                                           \
+            NO_PROGRAM                                                                              \
     }
 #define KERNELS(...) \
     {                \

@@ -68,7 +68,6 @@ typedef struct clattn__path {
     clattn__recipe recipe[CLATTN__PROGRAMS];
     /* Of few rows where recipe[CLATTN__DECODE_FEW] has no tile, or none that builds. */
     clattn__recipe few_otherwise;
-    int is_on_request; /* CLATTN_PATH_AUTO passes it over */
 } clattn__path;
 
 /* NULL at the end of the table. */

@@ -318,10 +318,6 @@ static int path_fits(const clattn__path *path, const clattn_context *context, co
         return 0;
     if (path->takes != NULL && !path->takes(desc, why))
         return 0;
-    if (desc->path == CLATTN_PATH_AUTO && path->is_on_request) {
-        *why = "it is taken only where it is asked for";
-        return 0;
-    }
     *why = "no tile fits the device's local memory and work-group size";
     return has_tiles(path, context, desc, shape);
 }

@@ -31,12 +31,13 @@ typedef struct row {
  * every driver grants. */
 static const row half_rows[] = {
     /* dim, row tiles, warps, keys, stages, turns, late, Q held, apart, most */
-    {64, 2, 8, 64, 4, 1, 0, ALL, 1, FORMULA}, /* 361 / 326 */
+    {64, 2, 8, 64, 3, 1, 0, ALL, 1, FORMULA}, /* 390 / 368 */
+    {64, 2, 8, 64, 4, 1, 0, ALL, 1, FORMULA},
     {64, 2, 8, 64, 4, 1, 0, ALL, 0, FORMULA},
     {64, 2, 8, 32, 4, 1, 0, ALL, 1, FULL},
     {64, 2, 8, 32, 4, 1, 0, ALL, 0, FULL},
 
-    {96, 2, 8, 48, 3, 1, 1, 0, 1, FORMULA}, /* 323 */
+    {96, 2, 8, 48, 3, 1, 0, 0, 1, FORMULA}, /* 356 */
     {96, 2, 8, 32, 4, 1, 1, 0, 1, FORMULA},
     {96, 1, 8, 32, 4, 1, 1, ALL, 1, FULL},
     {96, 1, 8, 32, 3, 1, 1, ALL, 0, FULL},
@@ -45,8 +46,8 @@ static const row half_rows[] = {
     {128, 1, 8, 32, 3, 1, 0, 0, 1, FULL},
     {128, 1, 8, 32, 2, 0, 0, ALL, 0, FULL},
 
-    {192, 1, 8, 64, 2, 1, 1, 0, 1, LEAN}, /* 289 */
-    {192, 1, 8, 32, 3, 1, 1, 0, 1, FULL}, /* 262 */
+    {192, 1, 8, 48, 3, 1, 1, 0, 1, LEAN}, /* 289 */
+    {192, 1, 8, 32, 3, 1, 1, 0, 1, FULL}, /* 282 */
     {192, 1, 8, 32, 3, 1, 1, ALL, 0, FULL},
     {192, 1, 4, 16, 3, 0, 0, ALL, 0, FULL},
 

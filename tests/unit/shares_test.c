@@ -9,12 +9,14 @@
 
 #include <cmocka.h>
 
+#include "../../cl/tile_order.cl"
+
 #include "../../cl/shares.cl"
 
 enum { MOST_TILES = 4096 };
 
 /* Takes all rounds of all work-groups; returns the mean share over the largest, in percent. */
-static int share_out(int width, int lines, int tiles, int together)
+static int share_out(int width, int lines, int tiles, int section)
 {
     static char is_taken[MOST_TILES];
     long most = 0, all = 0;
@@ -23,7 +25,7 @@ static int share_out(int width, int lines, int tiles, int together)
     memset(is_taken, 0, sizeof is_taken);
     for (int me = 0; me < width; me++) {
         long share = 0;
-        const tile_share shared = make_share(me, width, lines, tiles, together);
+        const tile_share shared = make_share(me, width, lines, tiles, section);
         for (int round = 0;; round++) {
             const int tile = tile_of_round(round, shared);
             if (tile == NO_TILE)
@@ -71,21 +73,11 @@ static void test_shares_are_even(void **state)
     }
 }
 
-static void test_lines_stand_side_by_side(void **state)
-{
-    /* Three lines of two items, two together: items 0 of lines 0 and 1, items 1 of them, then line 2. */
-    static const int expected[] = {0, 2, 1, 3, 4, 5};
-    (void)state;
-    for (int i = 0; i < 6; i++)
-        assert_int_equal(side_by_side(i, 3, 2, 2), expected[i]);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_tile_once),
         cmocka_unit_test(test_shares_are_even),
-        cmocka_unit_test(test_lines_stand_side_by_side),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
