@@ -76,7 +76,7 @@ typedef struct query_tile {
     int offset;
     float start_max; // in log2 units
     float start_sum;
-    float slope;
+    float slope;    // of ALiBi, in log2 units
     int seen_begin; // keys that some row of the sequence may see; others are not read
     int seen_end;
     int whole_begin; // blocks that need no look at single keys: by the copy engine, if it has maps
@@ -197,7 +197,7 @@ inlined void describe_start(__local query_tile *tile, const attention_buffers *i
     tile->start_max = start.max * SCORE_TO_LOG2;
     tile->start_sum = start.sum;
     if (has(a, FEATURE_ALIBI))
-        tile->slope = in->alibi_slopes[number_at(&a->alibi_slopes, tile->batch, tile->head)];
+        tile->slope = LOG2_E * in->alibi_slopes[number_at(&a->alibi_slopes, tile->batch, tile->head)];
 }
 
 inlined long first_of_rows(const tensor_address *t, const __local query_tile *tile)
@@ -712,6 +712,26 @@ inlined float score_factor(const attention_args *a)
 
 #if SCORE_FORMULA
 
+// What changes products. Told anew each time: compilers would keep it for the whole call, and have no registers for
+// that.
+typedef struct changes {
+    int caps;
+    int slopes;
+} changes;
+
+inlined int told_anew(int x)
+{
+    int y;
+    __asm__ volatile("mov.b32 %0,%1;" : "=r"(y) : "r"(x));
+    return y;
+}
+
+inlined changes changes_of(const attention_args *a)
+{
+    const changes c = {told_anew(a->softcap > 0.0f), told_anew(has(a, FEATURE_ALIBI))};
+    return c;
+}
+
 // The same with each of a piece's four.
 #define FOUR(i, change)                    \
     s[4 * i] = change(s[4 * i]);           \
@@ -728,8 +748,8 @@ inlined float score_factor(const attention_args *a)
 #define EACH_NEAR(i) FOUR(i, tanh_near)
 #define EACH_CAP(i) FOUR(i, CAP)
 
-// S in units of the cap. Mostly all are far below it.
-inlined void cap_scores(float s[4 * S_PIECES], float from)
+// S in units of the cap. Mostly all are far below it. Returns whether all are so near 0 that weigh_capped would do.
+inlined int cap_scores(float s[4 * S_PIECES], float from)
 {
     float most = 0.0f;
     EACH(S_PIECES, EACH_TO_CAP)
@@ -739,6 +759,7 @@ inlined void cap_scores(float s[4 * S_PIECES], float from)
     } else {
         EACH(S_PIECES, EACH_NEAR)
     }
+    return !any_in_warp(most >= LOW_CAP);
 }
 
 #define SLOPE(i)                                                                   \
@@ -747,27 +768,30 @@ inlined void cap_scores(float s[4 * S_PIECES], float from)
     s[4 * i + 2] = fused(s[4 * i + 2], factor, slope * fabs(lower - (8 * i)));     \
     s[4 * i + 3] = fused(s[4 * i + 3], factor, slope * fabs(lower - (8 * i + 1)));
 
-// From products to scores, but for score_factor.
-inlined void transform(float s[4 * S_PIECES], const __local query_tile *tile, int block,
+// From products to scores, but for score_factor. Returns whether weigh_capped would have done instead.
+inlined int transform(float s[4 * S_PIECES], const __local query_tile *tile, int block,
                        const attention_args *a)
 {
-    const int caps = a->softcap > 0.0f;
-    if (caps)
-        cap_scores(s, a->scale * reciprocal_of(a->softcap));
-    if (has(a, FEATURE_ALIBI)) {
+    const changes does = changes_of(a);
+    int is_low = 1;
+    if (does.caps)
+        is_low = cap_scores(s, a->scale * reciprocal_of(a->softcap));
+    if (does.slopes) {
         const int position = tile->first_row + row_of_item() + tile->offset;
         const int first = block * BLOCK_K + column_of_item();
-        const float upper = (float)(position - first), lower = upper + 8.0f, slope = -LOG2_E * tile->slope;
-        const float factor = caps ? a->softcap * LOG2_E : a->scale_log2;
+        const float upper = (float)(position - first), lower = upper + 8.0f, slope = -tile->slope;
+        const float factor = does.caps ? a->softcap * LOG2_E : a->scale_log2;
         EACH(S_PIECES, SLOPE)
     }
+    return is_low;
 }
 
 #else
 
-inlined void transform(float s[4 * S_PIECES], const __local query_tile *tile, int block,
-                       const attention_args *a)
+inlined int transform(float s[4 * S_PIECES], const __local query_tile *tile, int block,
+                      const attention_args *a)
 {
+    return 1;
 }
 
 #endif
@@ -804,17 +828,22 @@ inlined void forbid(float s[4 * S_PIECES], const __local query_tile *tile, int b
 #define COARSE 16777216.0f
 #define FLOOR_LOG2 (SCORE_FLOOR * SCORE_TO_LOG2)
 
-#define WEIGH(i)                                                                                          \
-    {                                                                                                     \
-        const float w0 = exp2_of(fused(s[4 * i], c, -m0)), w1 = exp2_of(fused(s[4 * i + 1], c, -m0));     \
-        const float w2 = exp2_of(fused(s[4 * i + 2], c, -m1)), w3 = exp2_of(fused(s[4 * i + 3], c, -m1)); \
-        sum0 += w0;                                                                                       \
-        sum1 += w2;                                                                                       \
-        sum0 += w1;                                                                                       \
-        sum1 += w3;                                                                                       \
-        p[2 * i] = pack_two(w0, w1);                                                                      \
-        p[2 * i + 1] = pack_two(w2, w3);                                                                  \
+// Weights of a piece whose scores less their references are these.
+#define WEIGH_THESE(i, x0, x1, x2, x3)                     \
+    {                                                      \
+        const float w0 = exp2_of(x0), w1 = exp2_of(x1);    \
+        const float w2 = exp2_of(x2), w3 = exp2_of(x3);    \
+        sum0 += w0;                                        \
+        sum1 += w2;                                        \
+        sum0 += w1;                                        \
+        sum1 += w3;                                        \
+        p[2 * i] = pack_two(w0, w1);                       \
+        p[2 * i + 1] = pack_two(w2, w3);                   \
     }
+
+#define WEIGH(i)                                                                     \
+    WEIGH_THESE(i, fused(s[4 * i], c, -m0), fused(s[4 * i + 1], c, -m0),             \
+                fused(s[4 * i + 2], c, -m1), fused(s[4 * i + 3], c, -m1))
 
 // P = exp2(S - m). Returns the row sums.
 inlined float2 weigh(uint p[2 * S_PIECES], const float s[4 * S_PIECES], float c, float m0, float m1)
@@ -882,20 +911,113 @@ inlined void weigh_exactly(uint p[2 * S_PIECES], float s[4 * S_PIECES], float o[
     }
 }
 
+// Whether a row has outgrown its reference, or has one that weigh cannot take.
+inlined int is_outgrown(float2 sums, const row_state rows[2])
+{
+    return !(sums.x <= MOST_WEIGHT && sums.y <= MOST_WEIGHT) || is_coarse(rows[0].m) || is_coarse(rows[1].m);
+}
+
+inlined void add_sums(row_state rows[2], float2 sums)
+{
+    rows[0].sum += sums.x;
+    rows[1].sum += sums.y;
+}
+
 // P, and the rows' sums with it.
 inlined void soften(uint p[2 * S_PIECES], float s[4 * S_PIECES], float o[4 * O_PIECES], row_state rows[2],
                     float c)
 {
     const float2 sums = weigh(p, s, c, rows[0].m, rows[1].m);
-    const int outgrown =
-        !(sums.x <= MOST_WEIGHT && sums.y <= MOST_WEIGHT) || is_coarse(rows[0].m) || is_coarse(rows[1].m);
-    if (__builtin_expect(any_in_warp(outgrown), 0))
+    if (__builtin_expect(any_in_warp(is_outgrown(sums, rows)), 0))
         weigh_exactly(p, s, o, rows, c, 0);
-    else {
-        rows[0].sum += sums.x;
-        rows[1].sum += sums.y;
-    }
+    else
+        add_sums(rows, sums);
 }
+
+#if SCORE_FORMULA
+
+// Weights straight from products, where nothing but softcap changes them and they are far below the cap
+// (src/low_cap.h): the scores need no operations of their own. S stays as it is.
+#define SQUARE(x) fused(x, x, -a->low_cap[0])
+#define CAP_LESS(x, u, m) fused(x, fused(fused(a->low_cap[3], u, a->low_cap[2]), u, a->low_cap[1]), -(m))
+#define WEIGH_CAPPED(i)                                                                          \
+    {                                                                                            \
+        const float u0 = SQUARE(s[4 * i]), u1 = SQUARE(s[4 * i + 1]);                            \
+        const float u2 = SQUARE(s[4 * i + 2]), u3 = SQUARE(s[4 * i + 3]);                        \
+        signs &= as_int(u0) & as_int(u1);                                                        \
+        signs &= as_int(u2) & as_int(u3);                                                        \
+        WEIGH_THESE(i, CAP_LESS(s[4 * i], u0, m0), CAP_LESS(s[4 * i + 1], u1, m0),               \
+                    CAP_LESS(s[4 * i + 2], u2, m1), CAP_LESS(s[4 * i + 3], u3, m1))              \
+    }
+
+// Returns the sums, and whether all of the work-item's products were low enough.
+inlined float2 weigh_capped(uint p[2 * S_PIECES], const float s[4 * S_PIECES], float m0, float m1,
+                            const attention_args *a, int *is_low)
+{
+    float sum0 = 0.0f, sum1 = 0.0f;
+    int signs = -1;
+    EACH(S_PIECES, WEIGH_CAPPED)
+    *is_low = signs < 0;
+    return (float2)(sum0, sum1);
+}
+
+// Likewise where nothing but ALiBi changes products, and all keys lie on one side of the warp's rows: there scores
+// rise by `slope` from column to column.
+#define WEIGH_SLOPED(i)                                                                                  \
+    WEIGH_THESE(i, fused(s[4 * i], c, fused(slope, 8 * i, from0)),                                       \
+                fused(s[4 * i + 1], c, fused(slope, 8 * i + 1, from0)),                                  \
+                fused(s[4 * i + 2], c, fused(slope, 8 * i, from1)),                                      \
+                fused(s[4 * i + 3], c, fused(slope, 8 * i + 1, from1)))
+
+inlined float2 weigh_sloped(uint p[2 * S_PIECES], const float s[4 * S_PIECES], float c, float m0, float m1,
+                            float slope, float distance)
+{
+    const float from0 = fused(-slope, distance, -m0), from1 = fused(-slope, distance + 8.0f, -m1);
+    float sum0 = 0.0f, sum1 = 0.0f;
+    EACH(S_PIECES, WEIGH_SLOPED)
+    return (float2)(sum0, sum1);
+}
+
+// Transforms and softens a block that every row sees whole, the short way where there is one. is_low: whether the
+// block before had low scores, and now whether this one had.
+inlined void soften_products(uint p[2 * S_PIECES], float s[4 * S_PIECES], float o[4 * O_PIECES],
+                             row_state rows[2], float c, int *is_low, const __local query_tile *tile,
+                             int block, const attention_args *a)
+{
+    const changes does = changes_of(a);
+    int is_open = 1;
+    float2 sums;
+    if (!does.slopes) {
+        if (*is_low) {
+            int were_low;
+            sums = weigh_capped(p, s, rows[0].m, rows[1].m, a, &were_low);
+            is_open = any_in_warp(!were_low || is_outgrown(sums, rows));
+        }
+    } else if (!does.caps) {
+        const int distance = tile->first_row + tile->offset + row_of_item() - block * BLOCK_K; // of the first key
+        if (!any_in_warp(distance < BLOCK_K - 1 && distance > -8)) {
+            sums = weigh_sloped(p, s, a->scale_log2, rows[0].m, rows[1].m, distance > 0 ? tile->slope : -tile->slope,
+                                (float)(distance - column_of_item()));
+            is_open = any_in_warp(is_outgrown(sums, rows));
+        }
+    }
+    if (__builtin_expect(is_open, 0)) {
+        *is_low = transform(s, tile, block, a);
+        soften(p, s, o, rows, c);
+    } else
+        add_sums(rows, sums);
+}
+
+#else
+
+inlined void soften_products(uint p[2 * S_PIECES], float s[4 * S_PIECES], float o[4 * O_PIECES],
+                             row_state rows[2], float c, int *is_low, const __local query_tile *tile,
+                             int block, const attention_args *a)
+{
+    soften(p, s, o, rows, c);
+}
+
+#endif
 
 // ---- Results -------------------------------------------------------------------------------------------
 
@@ -1061,15 +1183,15 @@ inlined void consume(uint memory, uint number, const __local query_tile *tiles, 
         const int full_begin = tiles[count % DESCRIPTIONS].full_begin,
                   full_end = tiles[count % DESCRIPTIONS].full_end;
         const int by_chunks = !COPY_ENGINE || tiles[count % DESCRIPTIONS].is_by_chunks;
+        int is_low = 1;
         while (block > full_begin && block <= full_end) {
             ring next = at;
             advance(&next);
             block--;
             multiply(s, o, p, at, next, by_chunks, show_v, memory, number, count % Q_PLACES, is_leader);
-            transform(s, &tiles[count % DESCRIPTIONS], block, a);
             end_pv(o);
             release(memory + V_EMPTY(at.stage), is_leader);
-            soften(p, s, o, rows, c);
+            soften_products(p, s, o, rows, c, &is_low, &tiles[count % DESCRIPTIONS], block, a);
             at = next;
             show_v = by_chunks;
         }
