@@ -10,7 +10,8 @@
 //
 //     [ Q: Q_PLACES of BLOCK_Q rows ] [ K: STAGES of BLOCK_K rows ] [ V: likewise ] [ barriers ]
 //
-// Blocks are walked from the last key that the tile's rows may see down to the first. The softmax is lazy
+// Blocks are walked from the last key that the tile's rows may see down to the first; with ALiBi from the rows' own
+// place down and then from the last one on, so that the largest scores come early. The softmax is lazy
 // (lazy.cl says why that is exact): a block's weights are taken against the row's reference as it is, and
 // only if a row of the warp outgrew it are they taken again, from the scores that are still in registers.
 
@@ -65,8 +66,10 @@
 #define DESCRIPTIONS 8
 typedef struct query_tile {
     int first_row;  // NO_TILE: there is no more to do
-    int last_block; // of keys; the first to be worked at
+    int last_block; // of keys
     int first_block;
+    int start_block; // the first to be worked at
+    int end_block;   // the last one
     int full_begin; // blocks in between need no compare: every row sees all their keys
     int full_end;
     int q_len;
@@ -186,7 +189,10 @@ inlined void describe_keys(__local query_tile *tile, int mapped_rows)
     tile->whole_begin = ceil_divide(all.begin, BLOCK_K);
     tile->whole_end = is_empty ? 0 : ends_there ? ceil_divide(all.end, BLOCK_K) : all.end / BLOCK_K;
     tile->first_block = first_block;
-    tile->last_block = is_empty ? 0 : (seen.end - 1) / BLOCK_K;
+    const int last_block = is_empty ? 0 : (seen.end - 1) / BLOCK_K;
+    tile->last_block = last_block;
+    tile->start_block = last_block;
+    tile->end_block = first_block;
     tile->full_begin = max(ceil_divide(max(last_row + band_begin, 0), BLOCK_K), first_block);
     tile->full_end = is_empty ? 0 : max(min(first_row + band_end, kv_len), 0) / BLOCK_K;
 }
@@ -198,6 +204,23 @@ inlined void describe_start(__local query_tile *tile, const attention_buffers *i
     tile->start_sum = start.sum;
     if (has(a, FEATURE_ALIBI))
         tile->slope = LOG2_E * in->alibi_slopes[number_at(&a->alibi_slopes, tile->batch, tile->head)];
+}
+
+// ALiBi's scores are largest beside the rows' own place.
+inlined void describe_order(__local query_tile *tile)
+{
+    const int position = min(tile->first_row + BLOCK_Q, tile->q_len) - 1 + tile->offset; // of the last row
+    const int start_block = clamp(position / BLOCK_K, tile->first_block, tile->last_block);
+    if (start_block < tile->last_block) {
+        tile->start_block = start_block;
+        tile->end_block = start_block + 1;
+    }
+}
+
+// The block to be worked at behind one that is not the last.
+inlined int block_after(int block, const __local query_tile *tile)
+{
+    return block == tile->first_block ? tile->last_block : block - 1;
 }
 
 inlined long first_of_rows(const tensor_address *t, const __local query_tile *tile)
@@ -261,6 +284,9 @@ inlined void find_tile(__local query_tile *tile, __local tile_search *search, co
         settle_memory();
         if (tile->first_row < tile->q_len) {
             describe_keys(tile, search->is_by_chunks || PAGE_SIZE > 0 ? NO_ROWS : mapped_keys(a));
+            settle_memory();
+            if (SCORE_FORMULA && has(a, FEATURE_ALIBI))
+                describe_order(tile);
             settle_memory();
             describe_start(tile, in, a);
             settle_memory();
@@ -659,8 +685,8 @@ inlined void produce(uint memory, __local query_tile *tiles, __local tile_search
         if (tile->first_row == NO_TILE)
             break;
         if (block < 0)
-            block = tile->last_block;
-        is_due = block == (Q_PLACES > 1 ? tile->last_block : tile->first_block);
+            block = tile->start_block;
+        is_due = block == (Q_PLACES > 1 ? tile->start_block : tile->end_block);
         const uint stage = blocks % STAGES, parity = (blocks / STAGES & 1) ^ 1;
         const key_copy k = copy_of_k(tile, in, a);
         produce_block(memory + K_BEGIN + stage * K_BYTES, memory + K_FULL(stage), memory + K_EMPTY(stage), parity,
@@ -669,8 +695,8 @@ inlined void produce(uint memory, __local query_tile *tiles, __local tile_search
         produce_block(memory + V_BEGIN + stage * V_BYTES, memory + V_FULL(stage), memory + V_EMPTY(stage), parity,
                       &v, maps, block, tile, in, a);
         blocks++;
-        const int is_last = block == tile->first_block;
-        block = is_last ? -1 : block - 1;
+        const int is_last = block == tile->end_block;
+        block = is_last ? -1 : block_after(block, tile);
         next += is_last;
     }
     end_copies();
@@ -1158,7 +1184,7 @@ inlined void consume(uint memory, uint number, const __local query_tile *tiles, 
         return;
     if (number == 0)
         ARRIVE_AT(TURN_OF(0), TWO_WARPGROUPS);
-    int block = tiles[0].last_block;
+    int block = tiles[0].start_block;
     begin_rows(rows, &tiles[0]);
     clear(o);
     wait_for(memory + K_FULL(0), 0);
@@ -1180,7 +1206,8 @@ inlined void consume(uint memory, uint number, const __local query_tile *tiles, 
     // O += P V of the last; write O / l
     for (;;) {
         // Blocks that every row sees whole.
-        const int full_begin = tiles[count % DESCRIPTIONS].full_begin,
+        const int end_block = tiles[count % DESCRIPTIONS].end_block;
+        const int full_begin = max(tiles[count % DESCRIPTIONS].full_begin, block >= end_block ? end_block : 0),
                   full_end = tiles[count % DESCRIPTIONS].full_end;
         const int by_chunks = !COPY_ENGINE || tiles[count % DESCRIPTIONS].is_by_chunks;
         int is_low = 1;
@@ -1196,15 +1223,15 @@ inlined void consume(uint memory, uint number, const __local query_tile *tiles, 
             show_v = by_chunks;
         }
         // One that needs a look: at the border of what rows see, or the next tile's first.
-        const int is_first = block == tiles[count % DESCRIPTIONS].first_block;
-        block--;
+        const int is_first = block == tiles[count % DESCRIPTIONS].end_block;
+        block = block_after(block, &tiles[count % DESCRIPTIONS]);
         if (is_first) {
             release(memory + Q_EMPTY(count % Q_PLACES), is_leader);
             count++;
             wait_for(memory + Q_FULL(count % Q_PLACES), count / Q_PLACES & 1);
             if (tiles[count % DESCRIPTIONS].first_row == NO_TILE)
                 break;
-            block = tiles[count % DESCRIPTIONS].last_block;
+            block = tiles[count % DESCRIPTIONS].start_block;
         }
         const __local query_tile *tile = &tiles[count % DESCRIPTIONS];
         ring next = at;
