@@ -20,6 +20,8 @@
 #define FEATURE_K_SCALE 0x20000
 #define FEATURE_V_SCALE 0x40000
 
+#define LOW_CAP 0.25f // in units of the cap: so far low_cap serves
+
 typedef struct tensor_address {
     long base;
     long batch;
@@ -100,6 +102,7 @@ typedef struct attention_args {
     float scale; // natural units
     float scale_log2; // scale * log2(e)
     float softcap; // 0: none
+    float low_cap[4]; // what softcap does to small products (src/low_cap.h)
     float lse_unit; // natural logarithm's units in the unit of lse
     float user_values[4];
 } attention_args;

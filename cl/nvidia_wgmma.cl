@@ -10,7 +10,8 @@
 //
 //     [ Q: Q_PLACES of BLOCK_Q rows ] [ K: STAGES of BLOCK_K rows ] [ V: likewise ] [ barriers ]
 //
-// Blocks are walked from the last key that the tile's rows may see down to the first. The softmax is lazy
+// Blocks are walked from the last key that the tile's rows may see down to the first; with ALiBi from the rows' own
+// place down and then from the last one on, so that the largest scores come early. The softmax is lazy
 // (lazy.cl says why that is exact): a block's weights are taken against the row's reference as it is, and
 // only if a row of the warp outgrew it are they taken again, from the scores that are still in registers.
 
@@ -65,8 +66,11 @@
 #define DESCRIPTIONS 8
 typedef struct query_tile {
     int first_row;  // NO_TILE: there is no more to do
-    int last_block; // of keys; the first to be worked at
+    int last_block; // of keys
     int first_block;
+    int start_block; // the first to be worked at
+    int end_block;   // the last one
+    int due_block;   // behind which the producers fetch Q of the next tile
     int full_begin; // blocks in between need no compare: every row sees all their keys
     int full_end;
     int q_len;
@@ -76,7 +80,7 @@ typedef struct query_tile {
     int offset;
     float start_max; // in log2 units
     float start_sum;
-    float slope;
+    float slope;    // of ALiBi, in log2 units
     int seen_begin; // keys that some row of the sequence may see; others are not read
     int seen_end;
     int whole_begin; // blocks that need no look at single keys: by the copy engine, if it has maps
@@ -190,7 +194,10 @@ inlined void describe_keys(__local query_tile *tile, int mapped_rows)
     tile->whole_begin = ceil_divide(all.begin, BLOCK_K);
     tile->whole_end = is_empty ? 0 : ends_there ? ceil_divide(all.end, BLOCK_K) : all.end / BLOCK_K;
     tile->first_block = first_block;
-    tile->last_block = is_empty ? 0 : (seen.end - 1) / BLOCK_K;
+    const int last_block = is_empty ? 0 : (seen.end - 1) / BLOCK_K;
+    tile->last_block = last_block;
+    tile->start_block = last_block;
+    tile->end_block = first_block;
     tile->full_begin = max(ceil_divide(max(last_row + band_begin, 0), BLOCK_K), first_block);
     tile->full_end = is_empty ? 0 : max(min(first_row + band_end, kv_len), 0) / BLOCK_K;
 }
@@ -201,7 +208,33 @@ inlined void describe_start(__local query_tile *tile, const attention_buffers *i
     tile->start_max = start.max * SCORE_TO_LOG2;
     tile->start_sum = start.sum;
     if (has(a, FEATURE_ALIBI))
-        tile->slope = in->alibi_slopes[number_at(&a->alibi_slopes, tile->batch, tile->head)];
+        tile->slope = LOG2_E * in->alibi_slopes[number_at(&a->alibi_slopes, tile->batch, tile->head)];
+}
+
+// ALiBi's scores are largest beside the rows' own place.
+inlined void describe_order(__local query_tile *tile)
+{
+    const int position = min(tile->first_row + BLOCK_Q, tile->q_len) - 1 + tile->offset; // of the last row
+    const int start_block = clamp(position / BLOCK_K, tile->first_block, tile->last_block);
+    if (start_block < tile->last_block) {
+        tile->start_block = start_block;
+        tile->end_block = start_block + 1;
+    }
+}
+
+// The block to be worked at behind one that is not the last.
+inlined int block_after(int block, const __local query_tile *tile)
+{
+    return block == tile->first_block ? tile->last_block : block - 1;
+}
+
+// With two places Q of the next tile goes where the tile before had its own, which the consumers are done with when
+// they have emptied a place of this tile's first block.
+inlined void describe_due(__local query_tile *tile)
+{
+    const int blocks = tile->last_block - tile->first_block + 1;
+    const int due = tile->start_block - min(Q_PLACES > 1 ? STAGES : blocks, blocks - 1);
+    tile->due_block = due < tile->first_block ? due + blocks : due;
 }
 
 inlined long first_of_rows(const tensor_address *t, const __local query_tile *tile)
@@ -265,6 +298,11 @@ inlined void find_tile(__local query_tile *tile, __local tile_search *search, co
         settle_memory();
         if (tile->first_row < tile->q_len) {
             describe_keys(tile, search->is_by_chunks || PAGE_SIZE > 0 ? NO_ROWS : mapped_keys(a));
+            settle_memory();
+            if (SCORE_FORMULA && has(a, FEATURE_ALIBI))
+                describe_order(tile);
+            settle_memory();
+            describe_due(tile);
             settle_memory();
             describe_start(tile, in, a);
             settle_memory();
@@ -646,11 +684,6 @@ inlined void produce_queries(uint memory, __local query_tile *tiles, uint count,
         find_tile(&tiles[(count + 1) % DESCRIPTIONS], search, in, a);
 }
 
-// Q of the next tile is due after so many blocks more than the first: with two places it needs the one of the tile
-// before, which the consumers are done with when they have emptied a place for the next block; with one place, when
-// the tile's last block is there.
-#define Q_DELAY (Q_PLACES > 1 ? STAGES : MAX_LENGTH)
-
 inlined void produce(uint memory, __local query_tile *tiles, __local tile_search *search, const __local ulong *maps,
                      const attention_buffers *in, const attention_args *a)
 {
@@ -672,8 +705,8 @@ inlined void produce(uint memory, __local query_tile *tiles, __local tile_search
         if (tile->first_row == NO_TILE)
             break;
         if (block < 0)
-            block = tile->last_block;
-        is_due = block == max(tile->last_block - Q_DELAY, tile->first_block);
+            block = tile->start_block;
+        is_due = block == tile->due_block;
         const uint stage = blocks % STAGES, parity = (blocks / STAGES & 1) ^ 1;
         const key_copy k = copy_of_k(tile, in, a);
         produce_block(memory + K_BEGIN + stage * K_BYTES, memory + K_FULL(stage), memory + K_EMPTY(stage), parity,
@@ -682,8 +715,8 @@ inlined void produce(uint memory, __local query_tile *tiles, __local tile_search
         produce_block(memory + V_BEGIN + stage * V_BYTES, memory + V_FULL(stage), memory + V_EMPTY(stage), parity,
                       &v, maps, block, tile, in, a);
         blocks++;
-        const int is_last = block == tile->first_block;
-        block = is_last ? -1 : block - 1;
+        const int is_last = block == tile->end_block;
+        block = is_last ? -1 : block_after(block, tile);
         next += is_last;
     }
     end_copies();
@@ -725,6 +758,26 @@ inlined float score_factor(const attention_args *a)
 
 #if SCORE_FORMULA
 
+// What changes products. Told anew each time: compilers would keep it for the whole call, and have no registers for
+// that.
+typedef struct changes {
+    int caps;
+    int slopes;
+} changes;
+
+inlined int told_anew(int x)
+{
+    int y;
+    __asm__ volatile("mov.b32 %0,%1;" : "=r"(y) : "r"(x));
+    return y;
+}
+
+inlined changes changes_of(const attention_args *a)
+{
+    const changes c = {told_anew(a->softcap > 0.0f), told_anew(has(a, FEATURE_ALIBI))};
+    return c;
+}
+
 // The same with each of a piece's four.
 #define FOUR(i, change)                    \
     s[4 * i] = change(s[4 * i]);           \
@@ -741,8 +794,8 @@ inlined float score_factor(const attention_args *a)
 #define EACH_NEAR(i) FOUR(i, tanh_near)
 #define EACH_CAP(i) FOUR(i, CAP)
 
-// S in units of the cap. Mostly all are far below it.
-inlined void cap_scores(float s[4 * S_PIECES], float from)
+// S in units of the cap. Mostly all are far below it. Returns whether all are so near 0 that weigh_capped would do.
+inlined int cap_scores(float s[4 * S_PIECES], float from)
 {
     float most = 0.0f;
     EACH(S_PIECES, EACH_TO_CAP)
@@ -752,6 +805,7 @@ inlined void cap_scores(float s[4 * S_PIECES], float from)
     } else {
         EACH(S_PIECES, EACH_NEAR)
     }
+    return !any_in_warp(most >= LOW_CAP);
 }
 
 #define SLOPE(i)                                                                   \
@@ -760,27 +814,30 @@ inlined void cap_scores(float s[4 * S_PIECES], float from)
     s[4 * i + 2] = fused(s[4 * i + 2], factor, slope * fabs(lower - (8 * i)));     \
     s[4 * i + 3] = fused(s[4 * i + 3], factor, slope * fabs(lower - (8 * i + 1)));
 
-// From products to scores, but for score_factor.
-inlined void transform(float s[4 * S_PIECES], const __local query_tile *tile, int block,
+// From products to scores, but for score_factor. Returns whether weigh_capped would have done instead.
+inlined int transform(float s[4 * S_PIECES], const __local query_tile *tile, int block,
                        const attention_args *a)
 {
-    const int caps = a->softcap > 0.0f;
-    if (caps)
-        cap_scores(s, a->scale * reciprocal_of(a->softcap));
-    if (has(a, FEATURE_ALIBI)) {
+    const changes does = changes_of(a);
+    int is_low = 1;
+    if (does.caps)
+        is_low = cap_scores(s, a->scale * reciprocal_of(a->softcap));
+    if (does.slopes) {
         const int position = tile->first_row + row_of_item() + tile->offset;
         const int first = block * BLOCK_K + column_of_item();
-        const float upper = (float)(position - first), lower = upper + 8.0f, slope = -LOG2_E * tile->slope;
-        const float factor = caps ? a->softcap * LOG2_E : a->scale_log2;
+        const float upper = (float)(position - first), lower = upper + 8.0f, slope = -tile->slope;
+        const float factor = does.caps ? a->softcap * LOG2_E : a->scale_log2;
         EACH(S_PIECES, SLOPE)
     }
+    return is_low;
 }
 
 #else
 
-inlined void transform(float s[4 * S_PIECES], const __local query_tile *tile, int block,
-                       const attention_args *a)
+inlined int transform(float s[4 * S_PIECES], const __local query_tile *tile, int block,
+                      const attention_args *a)
 {
+    return 1;
 }
 
 #endif
@@ -817,17 +874,22 @@ inlined void forbid(float s[4 * S_PIECES], const __local query_tile *tile, int b
 #define COARSE 16777216.0f
 #define FLOOR_LOG2 (SCORE_FLOOR * SCORE_TO_LOG2)
 
-#define WEIGH(i)                                                                                          \
-    {                                                                                                     \
-        const float w0 = exp2_of(fused(s[4 * i], c, -m0)), w1 = exp2_of(fused(s[4 * i + 1], c, -m0));     \
-        const float w2 = exp2_of(fused(s[4 * i + 2], c, -m1)), w3 = exp2_of(fused(s[4 * i + 3], c, -m1)); \
-        sum0 += w0;                                                                                       \
-        sum1 += w2;                                                                                       \
-        sum0 += w1;                                                                                       \
-        sum1 += w3;                                                                                       \
-        p[2 * i] = pack_two(w0, w1);                                                                      \
-        p[2 * i + 1] = pack_two(w2, w3);                                                                  \
+// Weights of a piece whose scores less their references are these.
+#define WEIGH_THESE(i, x0, x1, x2, x3)                     \
+    {                                                      \
+        const float w0 = exp2_of(x0), w1 = exp2_of(x1);    \
+        const float w2 = exp2_of(x2), w3 = exp2_of(x3);    \
+        sum0 += w0;                                        \
+        sum1 += w2;                                        \
+        sum0 += w1;                                        \
+        sum1 += w3;                                        \
+        p[2 * i] = pack_two(w0, w1);                       \
+        p[2 * i + 1] = pack_two(w2, w3);                   \
     }
+
+#define WEIGH(i)                                                                     \
+    WEIGH_THESE(i, fused(s[4 * i], c, -m0), fused(s[4 * i + 1], c, -m0),             \
+                fused(s[4 * i + 2], c, -m1), fused(s[4 * i + 3], c, -m1))
 
 // P = exp2(S - m). Returns the row sums.
 inlined float2 weigh(uint p[2 * S_PIECES], const float s[4 * S_PIECES], float c, float m0, float m1)
@@ -895,20 +957,113 @@ inlined void weigh_exactly(uint p[2 * S_PIECES], float s[4 * S_PIECES], float o[
     }
 }
 
+// Whether a row has outgrown its reference, or has one that weigh cannot take.
+inlined int is_outgrown(float2 sums, const row_state rows[2])
+{
+    return !(sums.x <= MOST_WEIGHT && sums.y <= MOST_WEIGHT) || is_coarse(rows[0].m) || is_coarse(rows[1].m);
+}
+
+inlined void add_sums(row_state rows[2], float2 sums)
+{
+    rows[0].sum += sums.x;
+    rows[1].sum += sums.y;
+}
+
 // P, and the rows' sums with it.
 inlined void soften(uint p[2 * S_PIECES], float s[4 * S_PIECES], float o[4 * O_PIECES], row_state rows[2],
                     float c)
 {
     const float2 sums = weigh(p, s, c, rows[0].m, rows[1].m);
-    const int outgrown =
-        !(sums.x <= MOST_WEIGHT && sums.y <= MOST_WEIGHT) || is_coarse(rows[0].m) || is_coarse(rows[1].m);
-    if (__builtin_expect(any_in_warp(outgrown), 0))
+    if (__builtin_expect(any_in_warp(is_outgrown(sums, rows)), 0))
         weigh_exactly(p, s, o, rows, c, 0);
-    else {
-        rows[0].sum += sums.x;
-        rows[1].sum += sums.y;
-    }
+    else
+        add_sums(rows, sums);
 }
+
+#if SCORE_FORMULA
+
+// Weights straight from products, where nothing but softcap changes them and they are far below the cap
+// (src/low_cap.h): the scores need no operations of their own. S stays as it is.
+#define SQUARE(x) fused(x, x, -a->low_cap[0])
+#define CAP_LESS(x, u, m) fused(x, fused(fused(a->low_cap[3], u, a->low_cap[2]), u, a->low_cap[1]), -(m))
+#define WEIGH_CAPPED(i)                                                                          \
+    {                                                                                            \
+        const float u0 = SQUARE(s[4 * i]), u1 = SQUARE(s[4 * i + 1]);                            \
+        const float u2 = SQUARE(s[4 * i + 2]), u3 = SQUARE(s[4 * i + 3]);                        \
+        signs &= as_int(u0) & as_int(u1);                                                        \
+        signs &= as_int(u2) & as_int(u3);                                                        \
+        WEIGH_THESE(i, CAP_LESS(s[4 * i], u0, m0), CAP_LESS(s[4 * i + 1], u1, m0),               \
+                    CAP_LESS(s[4 * i + 2], u2, m1), CAP_LESS(s[4 * i + 3], u3, m1))              \
+    }
+
+// Returns the sums, and whether all of the work-item's products were low enough.
+inlined float2 weigh_capped(uint p[2 * S_PIECES], const float s[4 * S_PIECES], float m0, float m1,
+                            const attention_args *a, int *is_low)
+{
+    float sum0 = 0.0f, sum1 = 0.0f;
+    int signs = -1;
+    EACH(S_PIECES, WEIGH_CAPPED)
+    *is_low = signs < 0;
+    return (float2)(sum0, sum1);
+}
+
+// Likewise where nothing but ALiBi changes products, and all keys lie on one side of the warp's rows: there scores
+// rise by `slope` from column to column.
+#define WEIGH_SLOPED(i)                                                                                  \
+    WEIGH_THESE(i, fused(s[4 * i], c, fused(slope, 8 * i, from0)),                                       \
+                fused(s[4 * i + 1], c, fused(slope, 8 * i + 1, from0)),                                  \
+                fused(s[4 * i + 2], c, fused(slope, 8 * i, from1)),                                      \
+                fused(s[4 * i + 3], c, fused(slope, 8 * i + 1, from1)))
+
+inlined float2 weigh_sloped(uint p[2 * S_PIECES], const float s[4 * S_PIECES], float c, float m0, float m1,
+                            float slope, float distance)
+{
+    const float from0 = fused(-slope, distance, -m0), from1 = fused(-slope, distance + 8.0f, -m1);
+    float sum0 = 0.0f, sum1 = 0.0f;
+    EACH(S_PIECES, WEIGH_SLOPED)
+    return (float2)(sum0, sum1);
+}
+
+// Transforms and softens a block that every row sees whole, the short way where there is one. is_low: whether the
+// block before had low scores, and now whether this one had.
+inlined void soften_products(uint p[2 * S_PIECES], float s[4 * S_PIECES], float o[4 * O_PIECES],
+                             row_state rows[2], float c, int *is_low, const __local query_tile *tile,
+                             int block, const attention_args *a)
+{
+    const changes does = changes_of(a);
+    int is_open = 1;
+    float2 sums;
+    if (!does.slopes) {
+        if (*is_low) {
+            int were_low;
+            sums = weigh_capped(p, s, rows[0].m, rows[1].m, a, &were_low);
+            is_open = any_in_warp(!were_low || is_outgrown(sums, rows));
+        }
+    } else if (!does.caps) {
+        const int distance = tile->first_row + tile->offset + row_of_item() - block * BLOCK_K; // of the first key
+        if (!any_in_warp(distance < BLOCK_K - 1 && distance > -8)) {
+            sums = weigh_sloped(p, s, a->scale_log2, rows[0].m, rows[1].m, distance > 0 ? tile->slope : -tile->slope,
+                                (float)(distance - column_of_item()));
+            is_open = any_in_warp(is_outgrown(sums, rows));
+        }
+    }
+    if (__builtin_expect(is_open, 0)) {
+        *is_low = transform(s, tile, block, a);
+        soften(p, s, o, rows, c);
+    } else
+        add_sums(rows, sums);
+}
+
+#else
+
+inlined void soften_products(uint p[2 * S_PIECES], float s[4 * S_PIECES], float o[4 * O_PIECES],
+                             row_state rows[2], float c, int *is_low, const __local query_tile *tile,
+                             int block, const attention_args *a)
+{
+    soften(p, s, o, rows, c);
+}
+
+#endif
 
 // ---- Results -------------------------------------------------------------------------------------------
 
@@ -1049,7 +1204,7 @@ inlined void consume(uint memory, uint number, const __local query_tile *tiles, 
         return;
     if (number == 0)
         ARRIVE_AT(TURN_OF(0), TWO_WARPGROUPS);
-    int block = tiles[0].last_block;
+    int block = tiles[0].start_block;
     begin_rows(rows, &tiles[0]);
     clear(o);
     wait_for(memory + K_FULL(0), 0);
@@ -1071,31 +1226,32 @@ inlined void consume(uint memory, uint number, const __local query_tile *tiles, 
     // O += P V of the last; write O / l
     for (;;) {
         // Blocks that every row sees whole.
-        const int full_begin = tiles[count % DESCRIPTIONS].full_begin,
+        const int end_block = tiles[count % DESCRIPTIONS].end_block;
+        const int full_begin = max(tiles[count % DESCRIPTIONS].full_begin, block >= end_block ? end_block : 0),
                   full_end = tiles[count % DESCRIPTIONS].full_end;
         const int by_chunks = !COPY_ENGINE || tiles[count % DESCRIPTIONS].is_by_chunks;
+        int is_low = 1;
         while (block > full_begin && block <= full_end) {
             ring next = at;
             advance(&next);
             block--;
             multiply(s, o, p, at, next, by_chunks, show_v, memory, number, count % Q_PLACES, is_leader);
-            transform(s, &tiles[count % DESCRIPTIONS], block, a);
             end_pv(o);
             release(memory + V_EMPTY(at.stage), is_leader);
-            soften(p, s, o, rows, c);
+            soften_products(p, s, o, rows, c, &is_low, &tiles[count % DESCRIPTIONS], block, a);
             at = next;
             show_v = by_chunks;
         }
         // One that needs a look: at the border of what rows see, or the next tile's first.
-        const int is_first = block == tiles[count % DESCRIPTIONS].first_block;
-        block--;
+        const int is_first = block == tiles[count % DESCRIPTIONS].end_block;
+        block = block_after(block, &tiles[count % DESCRIPTIONS]);
         if (is_first) {
             release(memory + Q_EMPTY(count % Q_PLACES), is_leader);
             count++;
             wait_for(memory + Q_FULL(count % Q_PLACES), count / Q_PLACES & 1);
             if (tiles[count % DESCRIPTIONS].first_row == NO_TILE)
                 break;
-            block = tiles[count % DESCRIPTIONS].last_block;
+            block = tiles[count % DESCRIPTIONS].start_block;
         }
         const __local query_tile *tile = &tiles[count % DESCRIPTIONS];
         ring next = at;

@@ -1,12 +1,13 @@
 /* forward_args.c: a call as the kernels see it. */
 #include "forward_call.h"
+#include "low_cap.h"
 #include "operation.h"
 
 #include <assert.h>
 #include <math.h>
 #include <string.h>
 
-static_assert(sizeof(attention_args) == 12 * 32 + 6 * 24 + 18 * 8 + 34 * 4, "host and kernel must agree");
+static_assert(sizeof(attention_args) == 12 * 32 + 6 * 24 + 18 * 8 + 38 * 4, "host and kernel must agree");
 
 static int64_t clamp(int64_t value, int64_t limit)
 {
@@ -128,6 +129,7 @@ void clattn__forward_args_of(attention_args *out, const clattn__forward_call *ca
     out->scale = (float)scale;
     out->scale_log2 = (float)(scale * 1.4426950408889634);
     out->softcap = args->softcap;
+    clattn__low_cap(out->low_cap, scale, (double)args->softcap);
     out->lse_unit = (features & CLATTN_FEATURE_LSE_BASE_2) != 0 ? 1.44269504f : 1.0f;
     memcpy(out->user_values, args->user_values, sizeof out->user_values);
 }

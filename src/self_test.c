@@ -1,6 +1,7 @@
 #include "self_test.h"
 
 #include "emit.h"
+#include "low_cap.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -184,6 +185,7 @@ static attention_args args_of(const problem *p, const clattn__program *program)
     args.softcap = (float)p->softcap;
     args.scale = (float)p->scale;
     args.scale_log2 = (float)(p->scale * 1.4426950408889634);
+    clattn__low_cap(args.low_cap, p->scale, p->softcap);
     args.lse_unit = 1.0f;
     return args;
 }
