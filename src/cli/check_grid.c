@@ -241,6 +241,7 @@ static const check_variant full_variants[] = {
     {"standard alibi, causal", "--causal --alibi-max-bias=8 --lse", 0, 0, 0},
     {"alibi by batch, offsets", "--window=40,5 --lse", ALIBI | ALIBI_BATCH | OFFSETS, 0, 0},
     {"alibi far away", "--offset=3000 --lse", ALIBI, 0, 0},
+    {"alibi, keys behind the rows", "--offset=0 --lse", ALIBI, 0, 0},
     {"alibi, lens, softcap", "--softcap=4 --lse", ALIBI | Q_LENS | KV_LENS, 0, 0},
     {"tiles of 16 x 16", "--tiles=16,16 --lse", TILES, 0, 0},
     {"tiles of 64 x 32, causal", "--tiles=64,32 --causal", TILES | TILES_WILD, 0, 0},
