@@ -41,9 +41,10 @@ def program_of(record, panels, path):
     text = [f"set terminal {terminal} size 900,640 font 'sans,12' noenhanced\nset output '{path}'",
             f"set multiplot layout 2,{max(1, (len(panels) + 1) // 2)} title 'f16 forward, TFLOP/s against N  ({device})'",
             f"set yrange [0:{most * 1.1}]\nset logscale x 2\nset xrange [{lengths[0] / 1.3}:{lengths[-1] * 1.3}]\nset grid",
-            f"set xtics ({', '.join(map(str, lengths))})\nset key bottom right"]
+            f"set xtics ({', '.join(map(str, lengths))})"]
     for i, (name, line) in enumerate(sorted(panels.items())):
-        text.append(f"set title 'D = {name[0]}, {name[1]}'" + ("\nunset key" if i else ""))
+        key = "set key bottom right" if i == len(panels) - 1 else "unset key"
+        text.append(f"set title 'D = {name[0]}, {name[1]}'\n{key}")
         for j, series in enumerate(names):
             points = "\n".join(f"{n} {rate:.1f}" for n, rate in sorted(line.get(series, {}).items()))
             text.append(f"$line{j} << end\n{points or 'NaN NaN'}\nend")

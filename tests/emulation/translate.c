@@ -314,7 +314,8 @@ const char *translate(translation *out, const char *source)
             if (out->statements == NULL)
                 abort();
             out->statements[out->num_statements] = expand_template(a);
-            write_call(&to, a, out->num_statements++, a->template.bytes != NULL && strstr(a->template.bytes, "wgmma.") != NULL);
+            write_call(&to, a, out->num_statements++,
+                       a->template.bytes != NULL && strstr(a->template.bytes, "wgmma.") != NULL);
             from = end;
         }
         free(a->template.bytes);
