@@ -220,6 +220,12 @@ static inline int first_tile_of(int b, const attention_buffers *in, const attent
 // a / b; in decode, where a call may take no longer than some divisions one after the other, b is often 1.
 static inline int quotient(int a, int b) { return DECODE && b == 1 ? a : a / b; }
 
+// Lines of tiles (tile_order.cl): a head of one batch entry, or of all packed sequences, has q_tiles.
+static inline int lines_of(const attention_args *a)
+{
+    return has(a, FEATURE_CU_SEQLENS_Q) ? a->heads_q : a->heads_q * a->batch;
+}
+
 static inline work_place place_of_group(int group, const attention_buffers *in, const attention_args *a)
 {
     work_place place;

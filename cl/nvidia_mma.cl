@@ -164,8 +164,7 @@ typedef struct worker {
 
 inlined work_place place_in_order(int index, const attention_buffers *in, const attention_args *a)
 {
-    const int lines = has(a, FEATURE_CU_SEQLENS_Q) ? a->heads_q : a->heads_q * a->batch;
-    const int key_bytes = (HEAD_DIM_QK + HEAD_DIM_V) * ELEMENT_BYTES;
+    const int lines = lines_of(a), key_bytes = (HEAD_DIM_QK + HEAD_DIM_V) * ELEMENT_BYTES;
     const int section = lines_of_section(lines, a->heads_per_kv, a->kv_len, key_bytes);
     return place_of_group(tile_in_order(index, lines, a->q_tiles, section), in, a);
 }

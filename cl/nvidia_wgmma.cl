@@ -167,11 +167,11 @@ inlined int is_aligned(const attention_buffers *in, const attention_args *a)
 inlined void begin_search(__local tile_search *search, int is_by_chunks, const attention_buffers *in,
                           const attention_args *a)
 {
-    const int lines = has(a, FEATURE_CU_SEQLENS_Q) ? a->heads_q : a->heads_q * a->batch;
+    const int lines = lines_of(a), key_bytes = 2 * (HEAD_DIM_QK + HEAD_DIM_V);
+    const int section = lines_of_section(lines, a->heads_per_kv, a->kv_len, key_bytes);
     search->round = 0;
     search->is_aligned = is_aligned(in, a);
     search->is_by_chunks = is_by_chunks;
-    const int section = lines_of_section(lines, a->heads_per_kv, a->kv_len, 2 * (HEAD_DIM_QK + HEAD_DIM_V));
     search->is_shared_out = is_triangular(a) && a->num_groups == lines * a->q_tiles;
     search->share = make_share((int)get_group_id(1), (int)get_num_groups(1), lines, a->q_tiles, section);
 }

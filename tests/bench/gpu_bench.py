@@ -36,9 +36,13 @@ PAGE = 16
 SET_BYTES = 512 << 20  # of K and V over all sets: more than the L2 cache holds
 VARLEN = (4000, 3100, 2500, 1900, 1500, 1000, 800, 600, 400, 250, 134, 100, 100)  # 16384 tokens
 
-# What is asked for: the peer's time by clattn's, at least; or clattn's time by that of its plain call, at most.
-REQUIRED = {"forward": ("cudnn", 1.15), "mma": ("fa2", 1.2), "features": ("plain", 1.1)}
-REQUIRED_LENGTHS = (2048, 8192, 16384)
+# What is asked for: the peer's time by clattn's, at least ("best": the fastest peer's); or clattn's time by that of its
+# plain call, at most.
+REQUIRED = {"forward": ("cudnn", 1.15), "mma": ("fa2", 1.2), "features": ("plain", 1.1), "bf16": ("cudnn", 1.15),
+            "f32": ("efficient", 1.4), "naive": ("naive", 4.0)}
+REQUIRED.update({group: ("best", 1.0) for group in ("layout", "dims", "gqa", "window", "varlen", "decode")})
+REQUIRED_SHORT = {"forward": ("best", 1.0)}  # of fewer tokens than these
+SHORT = 2048
 ONCE = ("sustained", "naive", "memory")  # groups without rounds: what takes long, or is no matter of time
 
 
@@ -78,7 +82,6 @@ class Row:
     case: Case
     more: tuple = ()    # further words for clattn
     peers: tuple = ()
-    required: tuple = ()  # (peer, least ratio), or ("plain", greatest share)
     plain: bool = False   # also compare with clattn's time without `more`
     unit: str = "TFLOP/s"
     local_memory: str = ""
@@ -102,14 +105,9 @@ def squares(options, lengths):
                     yield dim, causal, length, f"D={dim:<3} {'causal' if causal else 'full':6} N={length}"
 
 
-def required(group, length):
-    return REQUIRED[group] if group in REQUIRED and length in REQUIRED_LENGTHS else ()
-
-
 def forward_rows(options):
     for dim, causal, length, label in squares(options, options.lengths):
-        yield Row("forward", "f16 " + label, square(options, length, dim, causal), peers=("fa2", "cudnn"),
-                  required=required("forward", length))
+        yield Row("forward", "f16 " + label, square(options, length, dim, causal), peers=("fa2", "cudnn"))
 
 
 def bf16_rows(options):
@@ -120,7 +118,7 @@ def bf16_rows(options):
 def mma_rows(options):
     for dim, causal, length, label in squares(options, [n for n in options.lengths if n >= options.lengths[-1] // 8]):
         yield Row("mma", "f16 " + label, square(options, length, dim, causal), ("--path", "nvidia_mma"),
-                  peers=("fa2",), required=required("mma", length))
+                  peers=("fa2",))
 
 
 def layout_rows(options):
@@ -209,7 +207,7 @@ def features_rows(options):
             for feature, words in (("window", ("--window", f"{n},{n}")), ("softcap", ("--softcap", "30")),
                                    ("alibi", ("--alibi-max-bias", "8")), ("sinks", ("--sinks",)),
                                    ("lengths", ("--lens",)), ("lse", ("--lse",))):
-                yield Row("features", f"{name} {feature}", case, words, required=REQUIRED["features"], plain=True)
+                yield Row("features", f"{name} {feature}", case, words, plain=True)
 
 
 def sparse_rows(options):
@@ -355,16 +353,25 @@ def rate(entry, milliseconds):
     return amount / milliseconds
 
 
+def required(row):
+    table = REQUIRED_SHORT if row.case.q_len < SHORT and row.group in REQUIRED_SHORT else REQUIRED
+    return table.get(row.group, ())
+
+
 def judge(run, row, entry):
     """Adds ratios and whether they are what is asked for."""
     mine = entry["clattn"] and entry["clattn"]["time_ms_median"]
     entry["ratios"] = {name: peer["ms"] / mine for name, peer in entry["peers"].items()} if mine else {}
     if mine and "plain_ms" in entry:
         entry["of_plain"] = mine / entry["plain_ms"]
-    entry["required"] = list(row.required)
-    if not row.required:
+    if mine and "naive" in entry:
+        entry["ratios"]["naive"] = entry["naive"]["time_ms_median"] / mine
+    if entry["ratios"]:
+        entry["ratios"]["best"] = min(entry["ratios"].values())
+    entry["required"] = list(required(row))
+    if not entry["required"]:
         return
-    peer, bound = row.required
+    peer, bound = entry["required"]
     value = entry.get("of_plain") if peer == "plain" else entry["ratios"].get(peer)
     entry["passes"] = None if value is None else value <= bound if peer == "plain" else value >= bound
     if entry["passes"] is False:

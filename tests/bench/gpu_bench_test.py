@@ -7,8 +7,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import types
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.dont_write_bytecode = True  # nothing of a test run stays in the source tree
+sys.path.insert(0, HERE)
+import gpu_bench  # noqa: E402  pylint: disable=wrong-import-position
+
 GROUPS = "forward,mma,features,varlen,decode,memory"
 # The cpu path alone: on a CPU driver the other one takes long to compile.
 SMALL = ["--device", "", "--no-torch", "--path", "cpu", "--tokens", "256", "--lengths", "128,256", "--length", "128",
@@ -23,13 +28,29 @@ def run(clattn, folder, *more):
         return done, json.load(file)
 
 
+# (group, tokens, times of peers where clattn's is 1, what is judged)
+JUDGED = (("forward", 8192, {"fa2": 2.0, "cudnn": 1.16}, True), ("forward", 8192, {"fa2": 2.0, "cudnn": 1.14}, False),
+          ("forward", 512, {"fa2": 2.0, "cudnn": 1.01}, True), ("forward", 512, {"fa2": 0.99, "cudnn": 1.2}, False),
+          ("bf16", 8192, {"cudnn": 1.14}, False), ("decode", 1, {"fa2 gqa": 1.5, "cudnn gqa": 0.98}, False),
+          ("decode", 1, {"fa2 gqa": 1.5, "cudnn gqa": 1.02}, True), ("f32", 8192, {"efficient": 1.39}, False),
+          ("f32", 8192, {"efficient": 1.41}, True), ("forward", 8192, {"fa2": 2.0}, None), ("sparse", 8192, {}, None))
+
+
+def judge(group, tokens, peers):
+    row = gpu_bench.Row(group, "", gpu_bench.Case(1, 1, 1, tokens, tokens, 64, 64))
+    entry = {"clattn": {"time_ms_median": 1.0}, "peers": {name: {"ms": time} for name, time in peers.items()}}
+    verdict = types.SimpleNamespace(failed=[])
+    gpu_bench.judge(verdict, row, entry)
+    return entry.get("passes") if bool(verdict.failed) == (entry.get("passes") is False) else "not told"
+
+
 def main():
     clattn = sys.argv[1]
     info = subprocess.run([clattn, "info"], capture_output=True, text=True, check=False)
     if "cpu          applies" not in info.stdout:
         print("no device with the cpu path")
         return 77
-    wrong = []
+    wrong = [f"judged {judge(*case)}: {case}" for *case, expected in JUDGED if judge(*case) is not expected]
     with tempfile.TemporaryDirectory() as folder:
         done, record = run(clattn, folder, "--groups", GROUPS)
         groups = {row["group"] for row in record["rows"]}
