@@ -18,6 +18,9 @@ PIECE(lazy)
 PIECE(hopper)
 PIECE(shares)
 PIECE(tile_order)
+PIECE(wgmma_tiles)
+PIECE(wgmma_engine)
+PIECE(wgmma_chunks)
 PIECE(nvidia_wgmma)
 PIECE(portable)
 PIECE(decode)
@@ -181,7 +184,7 @@ static const clattn__path table[] = {
      takes_wgmma,
      {FORWARD_PROGRAM(clattn__tile_nvidia_wgmma, 0, "forward", NULL, NULL, 0, 1, 1, WGMMA_STATEMENTS,
                       PIECE(nvidia_ptx), PIECE(nvidia_score), PIECE(hopper), PIECE(tile_order), PIECE(shares),
-                      PIECE(nvidia_wgmma)),
+                      PIECE(wgmma_tiles), PIECE(wgmma_engine), PIECE(wgmma_chunks), PIECE(nvidia_wgmma)),
       PORTABLE_DECODE, NVIDIA_DECODE_FEW},
      PORTABLE_DECODE_FEW},
     {CLATTN_PATH_NVIDIA_MMA,

@@ -12,6 +12,7 @@ enum { CHUNK = 16 };
 static unsigned char *memory;
 static size_t memory_bytes;
 static uint32_t *written;
+static const lane **writers; /* that did; NULL: a copy of some work-item's */
 static size_t num_written;
 static uint32_t now;
 
@@ -30,7 +31,8 @@ void local_begin(void *begin, size_t bytes)
     memory_bytes = bytes;
     now = 1;
     spoil(memory, bytes);
-    if (chunks > num_written && (written = realloc(written, chunks * sizeof *written)) == NULL)
+    if (chunks > num_written && ((written = realloc(written, chunks * sizeof *written)) == NULL ||
+                                 (writers = realloc(writers, chunks * sizeof *writers)) == NULL))
         fail("out of memory");
     num_written = chunks > num_written ? chunks : num_written;
     memset(written, 0, num_written * sizeof *written);
@@ -54,25 +56,27 @@ uint32_t local_of_matrix(uint64_t address)
     return (uint32_t)(uintptr_t)memory + (uint32_t)((address - (uintptr_t)memory) & (WINDOW - 1));
 }
 
-static uint32_t *chunk_at(uint32_t address)
+static size_t chunk_at(uint32_t address)
 {
     if (address % CHUNK != 0)
         fail("0x%x is no multiple of 16", (unsigned)address);
     local_at(address, CHUNK);
     /* Chunks begin at multiples of 16; the memory need not. */
-    return &written[(offset_of(address) + CHUNK - 1) / CHUNK];
+    return (offset_of(address) + CHUNK - 1) / CHUNK;
 }
 
 void local_spoil(uint32_t address)
 {
-    *chunk_at(address) = ON_ITS_WAY;
+    written[chunk_at(address)] = ON_ITS_WAY;
     spoil(local_at(address, CHUNK), CHUNK);
 }
 
 void local_land(uint32_t address, const void *bytes, int by_engine)
 {
+    const size_t chunk = chunk_at(address);
     memcpy(local_at(address, CHUNK), bytes, CHUNK);
-    *chunk_at(address) = by_engine ? 0 : local_clock();
+    written[chunk] = by_engine ? 0 : local_clock();
+    writers[chunk] = NULL;
 }
 
 void local_written(uint32_t address, size_t bytes)
@@ -80,26 +84,29 @@ void local_written(uint32_t address, size_t bytes)
     local_at(address, bytes);
     if (bytes > CHUNK - address % CHUNK)
         fail("a store across chunks at 0x%x", (unsigned)address);
-    uint32_t *chunk = chunk_at(address - address % CHUNK);
-    if (*chunk == ON_ITS_WAY)
+    const size_t chunk = chunk_at(address - address % CHUNK);
+    if (written[chunk] == ON_ITS_WAY)
         fail("local memory at 0x%x is written while a copy is on its way there", (unsigned)address);
-    *chunk = local_clock();
+    written[chunk] = local_clock();
+    writers[chunk] = current;
 }
 
 const void *local_read(uint32_t address)
 {
-    if (*chunk_at(address) == ON_ITS_WAY)
+    if (written[chunk_at(address)] == ON_ITS_WAY)
         fail("local memory at 0x%x is read while a copy is on its way there", (unsigned)address);
     return local_at(address, CHUNK);
 }
 
 const void *local_product_read(uint32_t address, uint32_t shown)
 {
-    const uint32_t when = *chunk_at(address);
+    const size_t chunk = chunk_at(address);
+    const uint32_t when = written[chunk];
     if (when == ON_ITS_WAY)
         fail("a product reads local memory at 0x%x, where a copy is on its way", (unsigned)address);
-    if (when > shown)
-        fail("a product reads local memory at 0x%x, which work-items wrote behind the last fence.proxy.async",
+    /* Either side's fence will do (PTX ISA, "Memory Consistency Model", proxies). */
+    if (when > shown && (writers[chunk] == NULL || when > writers[chunk]->shown))
+        fail("a product reads local memory at 0x%x, which was written behind the last fence.proxy.async",
              (unsigned)address);
     return local_at(address, CHUNK);
 }
