@@ -440,41 +440,163 @@ inlined void begin_rows(row_state rows[2], const __local query_tile *tile)
 
 inlined void clear(float o[4 * O_PIECES]){EACH(O_PIECES, CLEAR)}
 
-// Matrices in local memory, as the products find them.
+// Matrices in local memory, as the products find them: Q of a place, and K and V of the first place, from which it is
+// so far to the others.
 inlined ulong q_matrix(uint memory, uint number, uint place)
 {
     return matrix_at(memory + place * Q_BYTES + number * Q_CONSUMER_BYTES, CHUNK, 8 * PANEL_ROW);
 }
 
-inlined ulong k_matrix(uint memory, uint stage)
+#define K_STEP (K_BYTES / 16)
+#define V_STEP (V_BYTES / 16)
+inlined ulong k_matrix(uint memory) { return matrix_at(memory + K_BEGIN, CHUNK, 8 * PANEL_ROW); }
+
+inlined ulong v_matrix(uint memory) { return matrix_at(memory + V_BEGIN, KV_PANEL_BYTES, 8 * PANEL_ROW); }
+
+// Computed here, not in the turn, which others wait for.
+inlined ulong ready(ulong x)
 {
-    return matrix_at(memory + K_BEGIN + stage * K_BYTES, CHUNK, 8 * PANEL_ROW);
+    ulong y;
+    __asm__ volatile("mov.b64 %0,%1;" : "=l"(y) : "l"(x));
+    return y;
 }
 
-inlined ulong v_matrix(uint memory, uint stage)
+// The blocks of a tile as one consumer sees them, with its 64 rows.
+typedef struct row_blocks {
+    int skipped;    // at the begin: those behind the last key that a row sees, or all if there are no rows
+    int full_begin; // blocks in between need no compare: all rows see all their keys
+    int full_end;
+} row_blocks;
+
+inlined row_blocks blocks_of_rows(const __local query_tile *tile, uint number)
 {
-    return matrix_at(memory + V_BEGIN + stage * V_BYTES, KV_PANEL_BYTES, 8 * PANEL_ROW);
+    const int first_row = tile->first_row + 64 * (int)number, last_row = min(first_row + 64, tile->q_len) - 1;
+    const int kv_len = tile->kv_len, start = tile->start_block, end = tile->end_block;
+    const int last = (min(last_row + tile->band_end, kv_len) - 1) / BLOCK_K;
+    const int unseen = start < end ? 0 : start - clamp(last, end, start);
+    row_blocks blocks;
+    blocks.skipped = last_row < first_row ? tile->last_block - tile->first_block + 1 : unseen;
+    blocks.full_begin = max(ceil_divide(max(last_row + tile->band_begin, 0), BLOCK_K), tile->first_block);
+    blocks.full_end = max(min(first_row + tile->band_end, kv_len), 0) / BLOCK_K;
+    return blocks;
+}
+
+// Where a consumer is in local memory.
+typedef struct place {
+    uint memory;
+    uint number; // of the consumer
+    int is_leader;
+    int is_by_chunks; // what the copy engine has written the products see; this they must be shown
+    ulong q;
+} place;
+
+inlined void begin_turn(const place *my) { WAIT_AT(TURN_OF(my->number), TWO_WARPGROUPS); }
+
+inlined void end_turn(const place *my)
+{
+    ARRIVE_AT(TURN_OF(my->number + 1 == CONSUMERS ? 0 : my->number + 1), TWO_WARPGROUPS);
+}
+
+inlined void wait_for_keys(const place *my, uint full, uint parity)
+{
+    wait_for(full, parity);
+    if (my->is_by_chunks)
+        show_to_products();
+}
+
+// Lets a block go by, in its turn.
+inlined void skip(const place *my, ring at)
+{
+    wait_for(my->memory + K_FULL(at.stage), at.parity);
+    begin_turn(my);
+    end_turn(my);
+    release(my->memory + K_EMPTY(at.stage), my->is_leader);
+    wait_for(my->memory + V_FULL(at.stage), at.parity);
+    release(my->memory + V_EMPTY(at.stage), my->is_leader);
+}
+
+// S = Q K^T of the block at `at`, in the consumer's turn.
+inlined void multiply_first(float s[4 * S_PIECES], const place *my, ring at)
+{
+    wait_for_keys(my, my->memory + K_FULL(at.stage), at.parity);
+    begin_turn(my);
+    begin_qk(s, my->q, k_matrix(my->memory) + at.stage * K_STEP);
+    end_turn(my);
+    end_qk(s);
+    release(my->memory + K_EMPTY(at.stage), my->is_leader);
 }
 
 // Begins, in the consumer's turn, S = Q K^T of the block at `next` and O += P V of the one before it; waits
-// for S. What the copy engine has written the products see.
-inlined void multiply(float s[4 * S_PIECES], float o[4 * O_PIECES], const uint p[2 * S_PIECES], ring at,
-                      ring next, int is_by_chunks, uint memory, uint number, uint q_place, int is_leader)
+// for S.
+inlined void multiply(float s[4 * S_PIECES], float o[4 * O_PIECES], const uint p[2 * S_PIECES], const place *my,
+                      ring at, ring next)
 {
-    wait_for(memory + K_FULL(next.stage), next.parity);
-    if (is_by_chunks)
-        show_to_products();
-    WAIT_AT(TURN_OF(number), TWO_WARPGROUPS);
-    begin_qk(s, q_matrix(memory, number, q_place), k_matrix(memory, next.stage));
-    wait_for(memory + V_FULL(at.stage), at.parity);
-    if (is_by_chunks)
-        show_to_products();
-    begin_pv(o, p, v_matrix(memory, at.stage));
-    ARRIVE_AT(TURN_OF(number + 1 == CONSUMERS ? 0 : number + 1), TWO_WARPGROUPS);
+    const ulong k = ready(k_matrix(my->memory) + next.stage * K_STEP);
+    const ulong v = ready(v_matrix(my->memory) + at.stage * V_STEP);
+    wait_for_keys(my, my->memory + K_FULL(next.stage), next.parity);
+    begin_turn(my);
+    begin_qk(s, my->q, k);
+    wait_for_keys(my, my->memory + V_FULL(at.stage), at.parity);
+    begin_pv(o, p, v);
+    end_turn(my);
     end_qk_before_pv(s);
-    release(memory + K_EMPTY(next.stage), is_leader);
+    release(my->memory + K_EMPTY(next.stage), my->is_leader);
 }
 
+// O += P V of a consumer's last block.
+inlined void multiply_last(float o[4 * O_PIECES], const uint p[2 * S_PIECES], const place *my, ring at)
+{
+    wait_for_keys(my, my->memory + V_FULL(at.stage), at.parity);
+    begin_pv(o, p, v_matrix(my->memory) + at.stage * V_STEP);
+}
+
+inlined void end_block(float o[4 * O_PIECES], const place *my, ring at)
+{
+    end_pv(o);
+    release(my->memory + V_EMPTY(at.stage), my->is_leader);
+}
+
+// The blocks of a tile behind its first one.
+inlined void consume_rest(float s[4 * S_PIECES], float o[4 * O_PIECES], uint p[2 * S_PIECES], row_state rows[2],
+                          const place *my, ring *at, int block, const row_blocks *blocks,
+                          const __local query_tile *tile, float c, const attention_args *a)
+{
+    int is_low = 1;
+    for (;;) {
+        // Those that all rows see whole.
+        const int last = tile->end_block, full_begin = max(blocks->full_begin, block >= last ? last : 0);
+        while (any_in_warp(block > full_begin && block <= blocks->full_end)) {
+            ring next = *at;
+            advance(&next);
+            block--;
+            multiply(s, o, p, my, *at, next);
+            end_block(o, my, *at);
+            soften_products(p, s, o, rows, c, &is_low, tile, block, a);
+            *at = next;
+        }
+        if (block == tile->end_block)
+            return;
+        // One that needs a look.
+        block = block_after(block, tile);
+        ring next = *at;
+        advance(&next);
+        multiply(s, o, p, my, *at, next);
+        transform(s, tile, block, a);
+        if (any_in_warp(block < blocks->full_begin || block >= blocks->full_end))
+            forbid(s, tile, block, c);
+        end_block(o, my, *at);
+        soften(p, s, o, rows, c);
+        *at = next;
+    }
+}
+
+// for each query tile:
+//     let blocks go by that no row of the consumer sees
+//     for each block of keys:
+//         begin S = Q K^T, and O += P V of the block before, which may be the last one of the tile before
+//         if it was: write O / l and m + ln l; O, l = 0
+//         S = -inf where a row may not see a key
+//         P = exp(S - m);  l += row sums of P;  if they outgrow m: m = row maximum, rescale l and O, P again
 inlined void consume(uint memory, uint number, const __local query_tile *tiles, const attention_buffers *in,
                      const attention_args *a)
 {
@@ -482,86 +604,53 @@ inlined void consume(uint memory, uint number, const __local query_tile *tiles, 
     float s[4 * S_PIECES], o[4 * O_PIECES];
     uint p[2 * S_PIECES];
     row_state rows[2];
-    ring at = {0, 0};
-    uint count = 0; // of tiles before
-    const int is_leader = item() % 32 == 0;
-
-    wait_for(memory + Q_FULL(0), 0);
-    if (tiles[0].first_row == NO_TILE)
-        return;
+    ring at = {STAGES - 1, 1}; // before the first
+    int has_weights = 0;       // P awaits its product
+    place my = {memory, number, item() % WARP == 0, 1, 0};
     if (number == 0)
         ARRIVE_AT(TURN_OF(0), TWO_WARPGROUPS);
-    const int is_by_chunks = !COPY_ENGINE || tiles[0].is_by_chunks;
-    int block = tiles[0].start_block;
-    begin_rows(rows, &tiles[0]);
-    clear(o);
-    wait_for(memory + K_FULL(0), 0);
-    show_to_products();
-    begin_qk(s, q_matrix(memory, number, 0), k_matrix(memory, 0));
-    end_qk(s);
-    release(memory + K_EMPTY(0), is_leader);
-    transform(s, &tiles[0], block, a);
-    if (block < tiles[0].full_begin || block >= tiles[0].full_end)
-        forbid(s, &tiles[0], block, c);
-    weigh_exactly(p, s, o, rows, c, 1);
-
-    // for each block of keys, of one query tile after another:
-    //     begin S = Q K^T, and O += P V of the block before
-    //     S = -inf where a row may not see a key
-    //     if the block is a tile's first: write O / l and m + ln l of the tile before; O, l = 0
-    //     P = exp(S - m);  l += row sums of P;  if they outgrow m: m = row maximum, rescale l and O, P again
-    // O += P V of the last; write O / l
-    for (;;) {
-        // Blocks that every row sees whole.
-        const int end_block = tiles[count % DESCRIPTIONS].end_block;
-        const int full_begin = max(tiles[count % DESCRIPTIONS].full_begin, block >= end_block ? end_block : 0),
-                  full_end = tiles[count % DESCRIPTIONS].full_end;
-        int is_low = 1;
-        while (block > full_begin && block <= full_end) {
+    for (uint count = 0;; count++) {
+        wait_for(memory + Q_FULL(count % Q_PLACES), count / Q_PLACES & 1);
+        const __local query_tile *tile = &tiles[count % DESCRIPTIONS];
+        const __local query_tile *tile_before = &tiles[(count - 1) % DESCRIPTIONS];
+        const int exists = tile->first_row != NO_TILE;
+        const row_blocks blocks = blocks_of_rows(tile, number);
+        if (has_weights && (!exists || any_in_warp(blocks.skipped > 0))) {
+            multiply_last(o, p, &my, at);
+            end_block(o, &my, at);
+            write_rows(o, rows, tile_before, in, a);
+            has_weights = 0;
+        }
+        if (!exists)
+            break;
+        my.is_by_chunks = !COPY_ENGINE || tile->is_by_chunks;
+        my.q = ready(q_matrix(memory, number, count % Q_PLACES));
+        int block = tile->start_block;
+        for (int i = 0; any_in_warp(i < blocks.skipped); i++, block--) {
+            advance(&at);
+            skip(&my, at);
+        }
+        if (block >= tile->first_block) {
             ring next = at;
             advance(&next);
-            block--;
-            multiply(s, o, p, at, next, is_by_chunks, memory, number, count % Q_PLACES, is_leader);
-            end_pv(o);
-            release(memory + V_EMPTY(at.stage), is_leader);
-            soften_products(p, s, o, rows, c, &is_low, &tiles[count % DESCRIPTIONS], block, a);
-            at = next;
-        }
-        // One that needs a look: at the border of what rows see, or the next tile's first.
-        const int is_first = block == tiles[count % DESCRIPTIONS].end_block;
-        block = block_after(block, &tiles[count % DESCRIPTIONS]);
-        if (is_first) {
-            release(memory + Q_EMPTY(count % Q_PLACES), is_leader);
-            count++;
-            wait_for(memory + Q_FULL(count % Q_PLACES), count / Q_PLACES & 1);
-            if (tiles[count % DESCRIPTIONS].first_row == NO_TILE)
-                break;
-            block = tiles[count % DESCRIPTIONS].start_block;
-        }
-        const __local query_tile *tile = &tiles[count % DESCRIPTIONS];
-        ring next = at;
-        advance(&next);
-        multiply(s, o, p, at, next, is_by_chunks, memory, number, count % Q_PLACES, is_leader);
-        transform(s, tile, block, a);
-        if (block < tile->full_begin || block >= tile->full_end)
-            forbid(s, tile, block, c);
-        end_pv(o);
-        release(memory + V_EMPTY(at.stage), is_leader);
-        if (is_first) {
-            write_rows(o, rows, &tiles[(count - 1) % DESCRIPTIONS], in, a);
+            if (has_weights) {
+                multiply(s, o, p, &my, at, next);
+                end_block(o, &my, at);
+                write_rows(o, rows, tile_before, in, a);
+            } else
+                multiply_first(s, &my, next);
+            transform(s, tile, block, a);
+            if (any_in_warp(block < blocks.full_begin || block >= blocks.full_end))
+                forbid(s, tile, block, c);
             begin_rows(rows, tile);
             clear(o);
             weigh_exactly(p, s, o, rows, c, 1);
-        } else
-            soften(p, s, o, rows, c);
-        at = next;
+            at = next;
+            has_weights = 1;
+            consume_rest(s, o, p, rows, &my, &at, block, &blocks, tile, c, a);
+        }
+        release(memory + Q_EMPTY(count % Q_PLACES), my.is_leader);
     }
-    wait_for(memory + V_FULL(at.stage), at.parity);
-    if (is_by_chunks)
-        show_to_products();
-    begin_pv(o, p, v_matrix(memory, at.stage));
-    end_pv(o);
-    write_rows(o, rows, &tiles[(count - 1) % DESCRIPTIONS], in, a);
 }
 
 // ---- The whole -----------------------------------------------------------------------------------------

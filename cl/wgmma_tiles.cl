@@ -62,8 +62,6 @@ typedef struct query_tile {
     int start_block; // the first to be worked at
     int end_block;   // the last one
     int due_block;   // behind which chunks of Q of the next tile are copied
-    int full_begin; // blocks in between need no compare: every row sees all their keys
-    int full_end;
     int q_len;
     int kv_len;
     int band_begin;
@@ -196,8 +194,6 @@ inlined void describe_keys(__local query_tile *tile, int mapped_rows)
     tile->last_block = last_block;
     tile->start_block = last_block;
     tile->end_block = first_block;
-    tile->full_begin = max(ceil_divide(max(last_row + band_begin, 0), BLOCK_K), first_block);
-    tile->full_end = is_empty ? 0 : max(min(first_row + band_end, kv_len), 0) / BLOCK_K;
 }
 
 inlined void describe_start(__local query_tile *tile, const attention_buffers *in, const attention_args *a)
