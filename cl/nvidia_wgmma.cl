@@ -136,23 +136,32 @@ inlined int transform(float s[4 * S_PIECES], const __local query_tile *tile, int
 
 #endif
 
-#define FORBID(i)                                                                                \
-    s[4 * i] = 8 * i >= upper.begin && 8 * i < upper.end ? s[4 * i] : forbidden;                 \
-    s[4 * i + 1] = 8 * i + 1 >= upper.begin && 8 * i + 1 < upper.end ? s[4 * i + 1] : forbidden; \
-    s[4 * i + 2] = 8 * i >= lower.begin && 8 * i < lower.end ? s[4 * i + 2] : forbidden;         \
-    s[4 * i + 3] = 8 * i + 1 >= lower.begin && 8 * i + 1 < lower.end ? s[4 * i + 3] : forbidden;
+// A bit for each of the work-item's columns of a block, 8 i and 8 i + 1 from its first one, which lies before `end`.
+inlined uint columns_before(int end)
+{
+    const int count = (end >> 3) * 2 + min(end & 7, 2);
+    return count >= 32 ? ~0u : (1u << max(count, 0)) - 1;
+}
+
+// Those of a row's keys, of which the first column is number `first`.
+inlined uint columns_of_row(int row, int first, const __local query_tile *tile)
+{
+    const key_range keys = keys_of_row(row, tile->kv_len, tile->band_begin, tile->band_end);
+    return columns_before(keys.end - first) & ~columns_before(keys.begin - first);
+}
+
+#define FORBID(i)                                                        \
+    s[4 * i] = upper & 1u << 2 * i ? s[4 * i] : forbidden;               \
+    s[4 * i + 1] = upper & 1u << (2 * i + 1) ? s[4 * i + 1] : forbidden; \
+    s[4 * i + 2] = lower & 1u << 2 * i ? s[4 * i + 2] : forbidden;       \
+    s[4 * i + 3] = lower & 1u << (2 * i + 1) ? s[4 * i + 3] : forbidden;
 
 // Forbids keys beyond the band and the sequence.
 inlined void forbid(float s[4 * S_PIECES], const __local query_tile *tile, int block, float c)
 {
     const int row = tile->first_row + row_of_item(), first = block * BLOCK_K + column_of_item();
     const float forbidden = c < 0.0f ? INFINITY : -INFINITY; // becomes -inf
-    key_range upper = keys_of_row(row, tile->kv_len, tile->band_begin, tile->band_end);
-    key_range lower = keys_of_row(row + 8, tile->kv_len, tile->band_begin, tile->band_end);
-    upper.begin -= first;
-    upper.end -= first;
-    lower.begin -= first;
-    lower.end -= first;
+    const uint upper = columns_of_row(row, first, tile), lower = columns_of_row(row + 8, first, tile);
     EACH(S_PIECES, FORBID)
 }
 
@@ -252,9 +261,9 @@ inlined void weigh_exactly(uint p[2 * S_PIECES], float s[4 * S_PIECES], float o[
 }
 
 // Whether a row has outgrown its reference, or has one that weigh cannot take.
-inlined int is_outgrown(float2 sums, const row_state rows[2])
+inlined int is_outgrown(float2 sums, float m0, float m1)
 {
-    return !(sums.x <= MOST_WEIGHT && sums.y <= MOST_WEIGHT) || is_coarse(rows[0].m) || is_coarse(rows[1].m);
+    return !(sums.x <= MOST_WEIGHT && sums.y <= MOST_WEIGHT) || is_coarse(m0) || is_coarse(m1);
 }
 
 inlined void add_sums(row_state rows[2], float2 sums)
@@ -268,10 +277,31 @@ inlined void soften(uint p[2 * S_PIECES], float s[4 * S_PIECES], float o[4 * O_P
                     float c)
 {
     const float2 sums = weigh(p, s, c, rows[0].m, rows[1].m);
-    if (__builtin_expect(any_in_warp(is_outgrown(sums, rows)), 0))
+    if (__builtin_expect(any_in_warp(is_outgrown(sums, rows[0].m, rows[1].m)), 0))
         weigh_exactly(p, s, o, rows, c, 0);
     else
         add_sums(rows, sums);
+}
+
+// Likewise of a tile's first block, for which O and the sums are still those of rows without keys. Their largest score
+// of a few columns is mostly reference enough; to look at all takes long.
+inlined void soften_first(uint p[2 * S_PIECES], float s[4 * S_PIECES], float o[4 * O_PIECES], row_state rows[2],
+                          float c)
+{
+#if !SCORE_FORMULA // ALiBi's scores differ too much for that
+    float x0 = -INFINITY, x1 = -INFINITY;
+    EACH_2(LARGEST)
+    const float m0 = larger(rows[0].m, largest_of_row(x0)), m1 = larger(rows[1].m, largest_of_row(x1));
+    const float2 sums = weigh(p, s, c, m0, m1);
+    if (__builtin_expect(!any_in_warp(is_outgrown(sums, m0, m1)), 1)) {
+        rows[0].sum = fused(rows[0].sum, exp2_of(rows[0].m - m0), sums.x);
+        rows[1].sum = fused(rows[1].sum, exp2_of(rows[1].m - m1), sums.y);
+        rows[0].m = m0;
+        rows[1].m = m1;
+        return;
+    }
+#endif
+    weigh_exactly(p, s, o, rows, c, 1);
 }
 
 #if SCORE_FORMULA
@@ -331,14 +361,14 @@ inlined void soften_products(uint p[2 * S_PIECES], float s[4 * S_PIECES], float 
         if (*is_low) {
             int were_low;
             sums = weigh_capped(p, s, rows[0].m, rows[1].m, a, &were_low);
-            is_open = any_in_warp(!were_low || is_outgrown(sums, rows));
+            is_open = any_in_warp(!were_low || is_outgrown(sums, rows[0].m, rows[1].m));
         }
     } else if (!does.caps) {
         const int distance = tile->first_row + tile->offset + row_of_item() - block * BLOCK_K; // of the first key
         if (!any_in_warp(distance < BLOCK_K - 1 && distance > -8)) {
             sums = weigh_sloped(p, s, a->scale_log2, rows[0].m, rows[1].m, distance > 0 ? tile->slope : -tile->slope,
                                 (float)(distance - column_of_item()));
-            is_open = any_in_warp(is_outgrown(sums, rows));
+            is_open = any_in_warp(is_outgrown(sums, rows[0].m, rows[1].m));
         }
     }
     if (__builtin_expect(is_open, 0)) {
@@ -644,7 +674,7 @@ inlined void consume(uint memory, uint number, const __local query_tile *tiles, 
                 forbid(s, tile, block, c);
             begin_rows(rows, tile);
             clear(o);
-            weigh_exactly(p, s, o, rows, c, 1);
+            soften_first(p, s, o, rows, c);
             at = next;
             has_weights = 1;
             consume_rest(s, o, p, rows, &my, &at, block, &blocks, tile, c, a);

@@ -7,7 +7,7 @@
 //         of each tile number, from the last to the first,
 //             that tile of each line of the section
 // Under a causal bound the last tiles cost most: the short ones fill the gaps at the end.
-#define SECTION_BYTES (32 << 20) // K and V that lines of a section have at most, if they are several
+#define SECTION_BYTES (8 << 20) // K and V that lines of a section have at most, if they are several
 
 // Lines of a section: all query heads of as many KV heads as have their keys in SECTION_BYTES. key_bytes: of a key and a
 // value. lines: a multiple of heads_per_kv.
