@@ -145,7 +145,8 @@ inlined ulong matrix_at(uint address, uint leading, uint stride)
 #define PV_STEP(j)                                                                                       \
     "add.s64 b,%[v]," #j "*128; "                                                                        \
     WGMMA(HEAD_DIM_V) "{" LIST(O_PIECES, O_NAMES, COMMA_TEXT) "},"                                       \
-                      "{%[p" #j "a],%[p" #j "b],%[p" #j "c],%[p" #j "d]},b,adds,1,1,1; "
+                      "{%[p" #j "a],%[p" #j "b],%[p" #j "c],%[p" #j "d]},b,adds,1,1,1; "                   \
+    "setp.eq.b32 adds,0,0; "
 
 // Begins S = Q K^T of a warpgroup's 64 rows.
 inlined void begin_qk(float s[4 * S_PIECES], ulong q, ulong k)
@@ -157,13 +158,13 @@ inlined void begin_qk(float s[4 * S_PIECES], ulong q, ulong k)
                      : "memory");
 }
 
-// Begins O += P V.
-inlined void begin_pv(float o[4 * O_PIECES], const uint p[2 * S_PIECES], ulong v)
+// Begins O += P V, or, if adds is 0, O = P V.
+inlined void begin_pv(float o[4 * O_PIECES], const uint p[2 * S_PIECES], ulong v, int adds)
 {
-    __asm__ volatile("//@wgmma.fence.sync.aligned; { .reg .b64 b; .reg .pred adds; setp.eq.b32 adds,0,0; "
+    __asm__ volatile("//@wgmma.fence.sync.aligned; { .reg .b64 b; .reg .pred adds; setp.ne.b32 adds,%[adds],0; "
                      EACH(PV_STEPS, PV_STEP) "wgmma.commit_group.sync.aligned; }\n"
                      : LIST(O_PIECES, O_INOUT, COMMA)
-                     : LIST(PV_STEPS, P_IN, COMMA), [v] "l"(v)
+                     : LIST(PV_STEPS, P_IN, COMMA), [v] "l"(v), [adds] "r"(adds)
                      : "memory");
 }
 

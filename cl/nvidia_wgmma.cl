@@ -393,25 +393,12 @@ inlined void soften_products(uint p[2 * S_PIECES], float s[4 * S_PIECES], float 
 
 #define PACKED(i, r) pack_two(o[4 * i + 2 * r] * inverse, o[4 * i + 2 * r + 1] * inverse)
 
-// A row's 32 columns of four pieces are with four lanes, two of each piece. They change places so that lane t
-// has all eight columns of piece t.
-inlined uint4 chunk_of_lane(uint w0, uint w1, uint w2, uint w3, int lane)
+// A row's 16 columns of two pieces are with four lanes, two of each piece. Neighbours change places so that a lane has
+// four columns of one of them.
+inlined uint2 columns_of_lane(uint w0, uint w1, int odd)
 {
-    const int odd = lane & 1, high = lane & 2;
-    uint other;
-    other = bits_across(odd ? w0 : w1, 1);
-    w0 = odd ? other : w0;
-    w1 = odd ? w1 : other;
-    other = bits_across(odd ? w2 : w3, 1);
-    w2 = odd ? other : w2;
-    w3 = odd ? w3 : other;
-    other = bits_across(high ? w0 : w2, 2);
-    w0 = high ? other : w0;
-    w2 = high ? w2 : other;
-    other = bits_across(high ? w1 : w3, 2);
-    w1 = high ? other : w1;
-    w3 = high ? w3 : other;
-    return (uint4)(w0, w1, w2, w3);
+    const uint other = bits_across(odd ? w0 : w1, 1);
+    return (uint2)(odd ? other : w0, odd ? w1 : other);
 }
 
 inlined void store_pair(__global ushort *row, int column, int head_dim, uint pair)
@@ -426,7 +413,7 @@ inlined void store_pair(__global ushort *row, int column, int head_dim, uint pai
 inlined void write_rows(float o[4 * O_PIECES], const row_state rows[2], const __local query_tile *tile,
                         const attention_buffers *in, const attention_args *a)
 {
-    const int column = column_of_item();
+    const int column = column_of_item(), odd = column & 2, first_of_four = odd ? 6 + column : column;
     const int is_aligned = is_chunked(in->o, &a->o) && a->head_dim_v % (CHUNK / 2) == 0;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -444,11 +431,10 @@ inlined void write_rows(float o[4 * O_PIECES], const row_state rows[2], const __
         __global ushort *to = (__global ushort *)in->o + tile->o + row * a->o.token;
         if (is_aligned) {
 #pragma unroll
-            for (int i = 0; i < O_PIECES; i += 4) {
-                const uint4 chunk = chunk_of_lane(PACKED(i, r), PACKED((i + 1), r), PACKED((i + 2), r),
-                                                  PACKED((i + 3), r), column / 2);
-                if (exists && 8 * i + 4 * column < a->head_dim_v)
-                    *(__global uint4 *)(to + 8 * i + 4 * column) = chunk;
+            for (int i = 0; i < O_PIECES; i += 2) {
+                const uint2 four = columns_of_lane(PACKED(i, r), PACKED((i + 1), r), odd);
+                if (exists && 8 * i + first_of_four < a->head_dim_v)
+                    *(__global uint2 *)(to + 8 * i + first_of_four) = four;
             }
         } else if (exists) {
 #pragma unroll
@@ -465,10 +451,6 @@ inlined void begin_rows(row_state rows[2], const __local query_tile *tile)
     rows[0].m = rows[1].m = tile->start_max;
     rows[0].sum = rows[1].sum = column_of_item() == 0 ? tile->start_sum : 0.0f;
 }
-
-#define CLEAR(i) o[4 * i] = o[4 * i + 1] = o[4 * i + 2] = o[4 * i + 3] = 0.0f;
-
-inlined void clear(float o[4 * O_PIECES]){EACH(O_PIECES, CLEAR)}
 
 // Matrices in local memory, as the products find them: Q of a place, and K and V of the first place, from which it is
 // so far to the others.
@@ -556,10 +538,10 @@ inlined void multiply_first(float s[4 * S_PIECES], const place *my, ring at)
     release(my->memory + K_EMPTY(at.stage), my->is_leader);
 }
 
-// Begins, in the consumer's turn, S = Q K^T of the block at `next` and O += P V of the one before it; waits
-// for S.
-inlined void multiply(float s[4 * S_PIECES], float o[4 * O_PIECES], const uint p[2 * S_PIECES], const place *my,
-                      ring at, ring next)
+// Begins, in the consumer's turn, S = Q K^T of the block at `next` and O += P V of the one before it (O = P V, if adds is
+// 0); waits for S.
+inlined void multiply(float s[4 * S_PIECES], float o[4 * O_PIECES], const uint p[2 * S_PIECES], int adds,
+                      const place *my, ring at, ring next)
 {
     const ulong k = ready(k_matrix(my->memory) + next.stage * K_STEP);
     const ulong v = ready(v_matrix(my->memory) + at.stage * V_STEP);
@@ -567,17 +549,17 @@ inlined void multiply(float s[4 * S_PIECES], float o[4 * O_PIECES], const uint p
     begin_turn(my);
     begin_qk(s, my->q, k);
     wait_for_keys(my, my->memory + V_FULL(at.stage), at.parity);
-    begin_pv(o, p, v);
+    begin_pv(o, p, v, adds);
     end_turn(my);
     end_qk_before_pv(s);
     release(my->memory + K_EMPTY(next.stage), my->is_leader);
 }
 
 // O += P V of a consumer's last block.
-inlined void multiply_last(float o[4 * O_PIECES], const uint p[2 * S_PIECES], const place *my, ring at)
+inlined void multiply_last(float o[4 * O_PIECES], const uint p[2 * S_PIECES], int adds, const place *my, ring at)
 {
     wait_for_keys(my, my->memory + V_FULL(at.stage), at.parity);
-    begin_pv(o, p, v_matrix(my->memory) + at.stage * V_STEP);
+    begin_pv(o, p, v_matrix(my->memory) + at.stage * V_STEP, adds);
 }
 
 inlined void end_block(float o[4 * O_PIECES], const place *my, ring at)
@@ -588,7 +570,7 @@ inlined void end_block(float o[4 * O_PIECES], const place *my, ring at)
 
 // The blocks of a tile behind its first one.
 inlined void consume_rest(float s[4 * S_PIECES], float o[4 * O_PIECES], uint p[2 * S_PIECES], row_state rows[2],
-                          const place *my, ring *at, int block, const row_blocks *blocks,
+                          int *adds, const place *my, ring *at, int block, const row_blocks *blocks,
                           const __local query_tile *tile, float c, const attention_args *a)
 {
     int is_low = 1;
@@ -599,8 +581,9 @@ inlined void consume_rest(float s[4 * S_PIECES], float o[4 * O_PIECES], uint p[2
             ring next = *at;
             advance(&next);
             block--;
-            multiply(s, o, p, my, *at, next);
+            multiply(s, o, p, *adds, my, *at, next);
             end_block(o, my, *at);
+            *adds = 1;
             soften_products(p, s, o, rows, c, &is_low, tile, block, a);
             *at = next;
         }
@@ -610,7 +593,8 @@ inlined void consume_rest(float s[4 * S_PIECES], float o[4 * O_PIECES], uint p[2
         block = block_after(block, tile);
         ring next = *at;
         advance(&next);
-        multiply(s, o, p, my, *at, next);
+        multiply(s, o, p, *adds, my, *at, next);
+        *adds = 1;
         transform(s, tile, block, a);
         if (any_in_warp(block < blocks->full_begin || block >= blocks->full_end))
             forbid(s, tile, block, c);
@@ -624,7 +608,7 @@ inlined void consume_rest(float s[4 * S_PIECES], float o[4 * O_PIECES], uint p[2
 //     let blocks go by that no row of the consumer sees
 //     for each block of keys:
 //         begin S = Q K^T, and O += P V of the block before, which may be the last one of the tile before
-//         if it was: write O / l and m + ln l; O, l = 0
+//         if it was: write O / l and m + ln l, and begin anew
 //         S = -inf where a row may not see a key
 //         P = exp(S - m);  l += row sums of P;  if they outgrow m: m = row maximum, rescale l and O, P again
 inlined void consume(uint memory, uint number, const __local query_tile *tiles, const attention_buffers *in,
@@ -635,7 +619,8 @@ inlined void consume(uint memory, uint number, const __local query_tile *tiles, 
     uint p[2 * S_PIECES];
     row_state rows[2];
     ring at = {STAGES - 1, 1}; // before the first
-    int has_weights = 0;       // P awaits its product
+    int has_weights = 0;       // P awaits its product with V
+    int adds = 0;              // which is added to O
     place my = {memory, number, item() % WARP == 0, 1, 0};
     if (number == 0)
         ARRIVE_AT(TURN_OF(0), TWO_WARPGROUPS);
@@ -646,7 +631,7 @@ inlined void consume(uint memory, uint number, const __local query_tile *tiles, 
         const int exists = tile->first_row != NO_TILE;
         const row_blocks blocks = blocks_of_rows(tile, number);
         if (has_weights && (!exists || any_in_warp(blocks.skipped > 0))) {
-            multiply_last(o, p, &my, at);
+            multiply_last(o, p, adds, &my, at);
             end_block(o, &my, at);
             write_rows(o, rows, tile_before, in, a);
             has_weights = 0;
@@ -664,7 +649,7 @@ inlined void consume(uint memory, uint number, const __local query_tile *tiles, 
             ring next = at;
             advance(&next);
             if (has_weights) {
-                multiply(s, o, p, &my, at, next);
+                multiply(s, o, p, adds, &my, at, next);
                 end_block(o, &my, at);
                 write_rows(o, rows, tile_before, in, a);
             } else
@@ -673,11 +658,11 @@ inlined void consume(uint memory, uint number, const __local query_tile *tiles, 
             if (any_in_warp(block < blocks.full_begin || block >= blocks.full_end))
                 forbid(s, tile, block, c);
             begin_rows(rows, tile);
-            clear(o);
             soften_first(p, s, o, rows, c);
             at = next;
             has_weights = 1;
-            consume_rest(s, o, p, rows, &my, &at, block, &blocks, tile, c, a);
+            adds = 0;
+            consume_rest(s, o, p, rows, &adds, &my, &at, block, &blocks, tile, c, a);
         }
         release(memory + Q_EMPTY(count % Q_PLACES), my.is_leader);
     }

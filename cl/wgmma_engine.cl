@@ -218,23 +218,36 @@ inlined void copy_tile(uint to, uint full, ulong map, const __local query_tile *
                      a->q.head == 0 ? 0 : tile->head, a->q.batch == 0 ? 0 : tile->batch, full);
 }
 
-// Finds tile after tile, tells the other producers, and fetches Q; by one work-item. The first one has been found.
-inlined void produce_tiles(uint memory, ulong map, __local query_tile *tiles, __local tile_search *search,
-                           const attention_buffers *in, const attention_args *a)
+// Q of all tiles, by one work-item.
+inlined void produce_q(uint memory, ulong map, const __local query_tile *tiles, const attention_args *a)
 {
 #pragma unroll 1
     for (uint count = 0;; count++) {
-        __local query_tile *tile = &tiles[count % DESCRIPTIONS];
-        const uint place = count % Q_PLACES;
-        if (count > 0)
-            find_tile(tile, search, in, a);
-        arrive(memory + TILE_FOUND(count % DESCRIPTIONS));
+        const __local query_tile *tile = &tiles[count % DESCRIPTIONS];
+        const uint place = count % Q_PLACES, full = memory + Q_FULL(place);
+        wait_for(memory + TILE_FOUND(count % DESCRIPTIONS), count / DESCRIPTIONS & 1);
         wait_for(memory + Q_EMPTY(place), (count / Q_PLACES & 1) ^ 1);
         if (tile->first_row == NO_TILE) {
-            arrive_for_bytes(memory + Q_FULL(place), WARPGROUP, 0);
+            arrive_for_bytes(full, WARPGROUP, 0);
             return;
         }
-        copy_tile(memory + place * Q_BYTES, memory + Q_FULL(place), map, tile, a);
+        copy_tile(memory + place * Q_BYTES, full, map, tile, a);
+    }
+}
+
+// Finds all tiles, by one work-item: the first has been found, and others are when there will be room for their Q.
+inlined void produce_tiles(uint memory, __local query_tile *tiles, __local tile_search *search,
+                           const attention_buffers *in, const attention_args *a)
+{
+    __local query_tile *tile = tiles;
+#pragma unroll 1
+    for (uint count = 0;; count++) {
+        arrive(memory + TILE_FOUND(count % DESCRIPTIONS));
+        if (tile->first_row == NO_TILE)
+            return;
+        wait_for(memory + Q_EMPTY(count % Q_PLACES), (count / Q_PLACES & 1) ^ 1);
+        tile = &tiles[(count + 1) % DESCRIPTIONS];
+        find_tile(tile, search, in, a);
     }
 }
 
@@ -248,7 +261,9 @@ inlined void produce_by_engine(uint memory, ulong maps, __local query_tile *tile
     else if (warp == WARP_OF_V)
         produce_v(memory, map, tiles, in, a);
     else if (is_finder())
-        produce_tiles(memory, map, tiles, search, in, a);
+        produce_tiles(memory, tiles, search, in, a);
+    else if (warp == WARP_OF_Q && is_leader())
+        produce_q(memory, map, tiles, a);
 }
 
 #endif

@@ -104,17 +104,18 @@ inlined void advance(ring *r)
     }
 }
 
-// The producers' warps. With the copy engine one of them sees to K, one to V, and one to Q and the description of
-// tiles; without, all copy, and that one's first work-item describes.
+// The producers' warps. With the copy engine each sees to one thing; without, all copy. The first work-item of the last
+// one is the finder.
 #define WARP_OF_K 0
 #define WARP_OF_V 1
 #define WARP_OF_Q 2
+#define WARP_OF_TILES 3
 
 inlined uint producer_warp(void) { return warp_uniform(item() % WARPGROUP / WARP); }
 
 inlined int is_leader(void) { return item() % WARP == 0; }
 
-inlined int is_finder(void) { return item() == CONSUMERS * WARPGROUP + WARP_OF_Q * WARP; }
+inlined int is_finder(void) { return item() == CONSUMERS * WARPGROUP + WARP_OF_TILES * WARP; }
 
 // ---- Query tiles in order ------------------------------------------------------------------------------
 

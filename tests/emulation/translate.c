@@ -193,13 +193,21 @@ static char *expand_template(const assembly *a)
     return out.bytes;
 }
 
-static void write_call(text *out, const assembly *a, size_t number, int by_address)
+/* An element of an array: in products those are the matrices in registers, which they read and write while they are
+ * under way. */
+static int is_element(const operand *o)
+{
+    return (o->constraint[0] == 'f' || o->constraint[0] == 'r') &&
+           memchr(o->expression, '[', (size_t)o->length) != NULL;
+}
+
+static void write_call(text *out, const assembly *a, size_t number, int is_product)
 {
     append(out, "do { ulong ptx_r[%d]; ", a->num_operands + 1);
     for (int i = 0; i < a->num_operands; i++) {
         const operand *o = &a->operands[i];
         const char c = o->constraint[0];
-        if (by_address && (c == 'f' || c == 'r'))
+        if (is_product && is_element(o))
             append(out, "ptx_r[%d] = (ulong)&%.*s; ", i, o->length, o->expression);
         else if (!o->is_read)
             append(out, "ptx_r[%d] = 0x7fffdead7fffdeadul; ", i);
@@ -218,7 +226,7 @@ static void write_call(text *out, const assembly *a, size_t number, int by_addre
     for (int i = 0; i < a->num_operands; i++) {
         const operand *o = &a->operands[i];
         const char c = o->constraint[0];
-        if (!o->is_written || (by_address && (c == 'f' || c == 'r')))
+        if (!o->is_written || (is_product && is_element(o)))
             continue;
         append(out, c == 'f' ? "%.*s = as_float((uint)ptx_r[%d]); " : "%.*s = ptx_r[%d]; ", o->length,
                o->expression, i);
