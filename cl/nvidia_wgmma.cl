@@ -493,6 +493,11 @@ inlined row_blocks blocks_of_rows(const __local query_tile *tile, uint number)
     return blocks;
 }
 
+// What P has: weights that await their product with V, with which O begins, or to which it is added.
+#define NO_WEIGHTS 0
+#define FIRST_WEIGHTS 1
+#define MORE_WEIGHTS 2
+
 // Where a consumer is in local memory.
 typedef struct place {
     uint memory;
@@ -538,9 +543,9 @@ inlined void multiply_first(float s[4 * S_PIECES], const place *my, ring at)
     release(my->memory + K_EMPTY(at.stage), my->is_leader);
 }
 
-// Begins, in the consumer's turn, S = Q K^T of the block at `next` and O += P V of the one before it (O = P V, if adds is
-// 0); waits for S.
-inlined void multiply(float s[4 * S_PIECES], float o[4 * O_PIECES], const uint p[2 * S_PIECES], int adds,
+// Begins, in the consumer's turn, S = Q K^T of the block at `next` and O += P V of the one before it (O = P V, if
+// they are the tile's first weights); waits for S.
+inlined void multiply(float s[4 * S_PIECES], float o[4 * O_PIECES], const uint p[2 * S_PIECES], int weights,
                       const place *my, ring at, ring next)
 {
     const ulong k = ready(k_matrix(my->memory) + next.stage * K_STEP);
@@ -549,17 +554,17 @@ inlined void multiply(float s[4 * S_PIECES], float o[4 * O_PIECES], const uint p
     begin_turn(my);
     begin_qk(s, my->q, k);
     wait_for_keys(my, my->memory + V_FULL(at.stage), at.parity);
-    begin_pv(o, p, v, adds);
+    begin_pv(o, p, v, weights == MORE_WEIGHTS);
     end_turn(my);
     end_qk_before_pv(s);
     release(my->memory + K_EMPTY(next.stage), my->is_leader);
 }
 
 // O += P V of a consumer's last block.
-inlined void multiply_last(float o[4 * O_PIECES], const uint p[2 * S_PIECES], int adds, const place *my, ring at)
+inlined void multiply_last(float o[4 * O_PIECES], const uint p[2 * S_PIECES], int weights, const place *my, ring at)
 {
     wait_for_keys(my, my->memory + V_FULL(at.stage), at.parity);
-    begin_pv(o, p, v_matrix(my->memory) + at.stage * V_STEP, adds);
+    begin_pv(o, p, v_matrix(my->memory) + at.stage * V_STEP, weights == MORE_WEIGHTS);
 }
 
 inlined void end_block(float o[4 * O_PIECES], const place *my, ring at)
@@ -570,7 +575,7 @@ inlined void end_block(float o[4 * O_PIECES], const place *my, ring at)
 
 // The blocks of a tile behind its first one.
 inlined void consume_rest(float s[4 * S_PIECES], float o[4 * O_PIECES], uint p[2 * S_PIECES], row_state rows[2],
-                          int *adds, const place *my, ring *at, int block, const row_blocks *blocks,
+                          int *weights, const place *my, ring *at, int block, const row_blocks *blocks,
                           const __local query_tile *tile, float c, const attention_args *a)
 {
     int is_low = 1;
@@ -581,9 +586,9 @@ inlined void consume_rest(float s[4 * S_PIECES], float o[4 * O_PIECES], uint p[2
             ring next = *at;
             advance(&next);
             block--;
-            multiply(s, o, p, *adds, my, *at, next);
+            multiply(s, o, p, *weights, my, *at, next);
             end_block(o, my, *at);
-            *adds = 1;
+            *weights = MORE_WEIGHTS;
             soften_products(p, s, o, rows, c, &is_low, tile, block, a);
             *at = next;
         }
@@ -593,8 +598,8 @@ inlined void consume_rest(float s[4 * S_PIECES], float o[4 * O_PIECES], uint p[2
         block = block_after(block, tile);
         ring next = *at;
         advance(&next);
-        multiply(s, o, p, *adds, my, *at, next);
-        *adds = 1;
+        multiply(s, o, p, *weights, my, *at, next);
+        *weights = MORE_WEIGHTS;
         transform(s, tile, block, a);
         if (any_in_warp(block < blocks->full_begin || block >= blocks->full_end))
             forbid(s, tile, block, c);
@@ -619,8 +624,7 @@ inlined void consume(uint memory, uint number, const __local query_tile *tiles, 
     uint p[2 * S_PIECES];
     row_state rows[2];
     ring at = {STAGES - 1, 1}; // before the first
-    int has_weights = 0;       // P awaits its product with V
-    int adds = 0;              // which is added to O
+    int weights = NO_WEIGHTS;
     place my = {memory, number, item() % WARP == 0, 1, 0};
     if (number == 0)
         ARRIVE_AT(TURN_OF(0), TWO_WARPGROUPS);
@@ -630,11 +634,11 @@ inlined void consume(uint memory, uint number, const __local query_tile *tiles, 
         const __local query_tile *tile_before = &tiles[(count - 1) % DESCRIPTIONS];
         const int exists = tile->first_row != NO_TILE;
         const row_blocks blocks = blocks_of_rows(tile, number);
-        if (has_weights && (!exists || any_in_warp(blocks.skipped > 0))) {
-            multiply_last(o, p, adds, &my, at);
+        if (weights != NO_WEIGHTS && (!exists || any_in_warp(blocks.skipped > 0))) {
+            multiply_last(o, p, weights, &my, at);
             end_block(o, &my, at);
             write_rows(o, rows, tile_before, in, a);
-            has_weights = 0;
+            weights = NO_WEIGHTS;
         }
         if (!exists)
             break;
@@ -648,8 +652,8 @@ inlined void consume(uint memory, uint number, const __local query_tile *tiles, 
         if (block >= tile->first_block) {
             ring next = at;
             advance(&next);
-            if (has_weights) {
-                multiply(s, o, p, adds, &my, at, next);
+            if (weights != NO_WEIGHTS) {
+                multiply(s, o, p, weights, &my, at, next);
                 end_block(o, &my, at);
                 write_rows(o, rows, tile_before, in, a);
             } else
@@ -660,9 +664,8 @@ inlined void consume(uint memory, uint number, const __local query_tile *tiles, 
             begin_rows(rows, tile);
             soften_first(p, s, o, rows, c);
             at = next;
-            has_weights = 1;
-            adds = 0;
-            consume_rest(s, o, p, rows, &adds, &my, &at, block, &blocks, tile, c, a);
+            weights = FIRST_WEIGHTS;
+            consume_rest(s, o, p, rows, &weights, &my, &at, block, &blocks, tile, c, a);
         }
         release(memory + Q_EMPTY(count % Q_PLACES), my.is_leader);
     }

@@ -193,8 +193,8 @@ static char *expand_template(const assembly *a)
     return out.bytes;
 }
 
-/* An element of an array: in products those are the matrices in registers, which they read and write while they are
- * under way. */
+/* An element of an array: in products those are the matrices in registers, which they read and write while
+ * they are under way. */
 static int is_element(const operand *o)
 {
     return (o->constraint[0] == 'f' || o->constraint[0] == 'r') &&

@@ -359,14 +359,14 @@ static void test_what_nvidia_wgmma_takes(void **state)
     }
 
     /* Causal plans begin with another row, and are tuned on their own. */
-    static const char *const first_rows[] = {"128/128 lean 0: -DBLOCK_Q=192",
-                                             "128/128 lean causal 0: -DBLOCK_Q=128"};
+    static const char *const first_rows[] = {"64/64 lean 0: -DBLOCK_Q=192 -DBLOCK_K=128",
+                                             "64/64 lean causal 0: -DBLOCK_Q=192 -DBLOCK_K=64"};
     for (int causal = 0; causal < 2; causal++) {
         clattn_plan_desc desc = small_desc(causal ? CLATTN_FEATURE_CAUSAL : 0);
         char text[512];
         desc.path = CLATTN_PATH_NVIDIA_WGMMA;
         desc.dtype_q = CLATTN_DTYPE_F16;
-        desc.head_dim_qk = 128;
+        desc.head_dim_qk = 64;
         assert_int_equal(clattn_tuning_candidate(nvidia, &desc, 0, text, sizeof text), CLATTN_SUCCESS);
         if (strstr(text, first_rows[causal]) == NULL)
             fail_msg("%s", text);
