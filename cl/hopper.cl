@@ -97,13 +97,11 @@
 #define PANEL_ROW 128
 #define CHUNK 16
 
-// How wgmma finds a matrix in local memory. stride: bytes from 8 rows to the next 8; leading: from panel to
-// panel where columns run across them.
-inlined ulong matrix_at(uint address, uint leading, uint stride)
-{
-    return (ulong)1 << 62 | (ulong)(stride >> 4) << 32 | (ulong)(leading >> 4) << 16 |
-           (address & 0x3FFFF) >> 4;
-}
+// How wgmma finds a matrix in local memory, in units of 16 bytes: where it begins, and the step from panel to panel where
+// columns run across them. The other half says how panels lie, and that 8 of their rows lie behind the 8 before.
+inlined uint matrix_at(uint address, uint panel_step) { return panel_step >> 4 << 16 | (address & 0x3FFFF) >> 4; }
+
+inlined ulong whole_matrix(uint matrix) { return (ulong)1 << 62 | (ulong)(8 * PANEL_ROW >> 4) << 32 | matrix; }
 
 #if Q_TYPE == TYPE_BF16
 #define MMA_TYPE "bf16"
@@ -149,22 +147,22 @@ inlined ulong matrix_at(uint address, uint leading, uint stride)
     "setp.eq.b32 adds,0,0; "
 
 // Begins S = Q K^T of a warpgroup's 64 rows.
-inlined void begin_qk(float s[4 * S_PIECES], ulong q, ulong k)
+inlined void begin_qk(float s[4 * S_PIECES], uint q, uint k)
 {
     __asm__ volatile("//@wgmma.fence.sync.aligned; { .reg .b64 a,b; .reg .pred adds; "
                      EACH(QK_STEPS, QK_STEP) "wgmma.commit_group.sync.aligned; }\n"
                      : LIST(S_PIECES, S_OUT, COMMA)
-                     : [q] "l"(q), [k] "l"(k)
+                     : [q] "l"(whole_matrix(q)), [k] "l"(whole_matrix(k))
                      : "memory");
 }
 
 // Begins O += P V, or, if adds is 0, O = P V.
-inlined void begin_pv(float o[4 * O_PIECES], const uint p[2 * S_PIECES], ulong v, int adds)
+inlined void begin_pv(float o[4 * O_PIECES], const uint p[2 * S_PIECES], uint v, int adds)
 {
     __asm__ volatile("//@wgmma.fence.sync.aligned; { .reg .b64 b; .reg .pred adds; setp.ne.b32 adds,%[adds],0; "
                      EACH(PV_STEPS, PV_STEP) "wgmma.commit_group.sync.aligned; }\n"
                      : LIST(O_PIECES, O_INOUT, COMMA)
-                     : LIST(PV_STEPS, P_IN, COMMA), [v] "l"(v), [adds] "r"(adds)
+                     : LIST(PV_STEPS, P_IN, COMMA), [v] "l"(whole_matrix(v)), [adds] "r"(adds)
                      : "memory");
 }
 

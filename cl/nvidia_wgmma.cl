@@ -30,9 +30,9 @@ inlined int row_of_item(void)
 inlined int column_of_item(void) { return (int)item() % 4 * 2; }
 
 // One lane of each warp tells that its warp is done with a place.
-inlined void release(uint barrier_address, int is_leader)
+inlined void release(uint barrier_address)
 {
-    if (is_leader)
+    if (is_leader())
         arrive(barrier_address);
 }
 
@@ -41,14 +41,6 @@ typedef struct row_state {
     float m; // the reference, in log2 units
     float sum;
 } row_state;
-
-// Products become scores in log2 units when they are multiplied by a number, which weigh does on the way: by the
-// scale, or what softcap and ALiBi (SCORE_FORMULA) leave to be multiplied by.
-inlined float score_factor(const attention_args *a)
-{
-    const int caps = SCORE_FORMULA && a->softcap > 0.0f, slopes = SCORE_FORMULA && has(a, FEATURE_ALIBI);
-    return slopes ? 1.0f : caps ? a->softcap * LOG2_E : a->scale_log2;
-}
 
 #if SCORE_FORMULA
 
@@ -71,6 +63,22 @@ inlined changes changes_of(const attention_args *a)
     const changes c = {told_anew(a->softcap > 0.0f), told_anew(has(a, FEATURE_ALIBI))};
     return c;
 }
+
+#endif
+
+// Products become scores in log2 units when they are multiplied by a number, which weigh does on the way: by the
+// scale, or what softcap and ALiBi leave to be multiplied by.
+inlined float score_factor(const attention_args *a)
+{
+#if SCORE_FORMULA
+    const changes does = changes_of(a);
+    return does.slopes ? 1.0f : does.caps ? a->softcap * LOG2_E : a->scale_log2;
+#else
+    return a->scale_log2;
+#endif
+}
+
+#if SCORE_FORMULA
 
 // The same with each of a piece's four.
 #define FOUR(i, change)                    \
@@ -155,6 +163,12 @@ inlined uint columns_of_row(int row, int first, const __local query_tile *tile)
     s[4 * i + 1] = upper & 1u << (2 * i + 1) ? s[4 * i + 1] : forbidden; \
     s[4 * i + 2] = lower & 1u << 2 * i ? s[4 * i + 2] : forbidden;       \
     s[4 * i + 3] = lower & 1u << (2 * i + 1) ? s[4 * i + 3] : forbidden;
+
+// Whether a row of the consumer does not see all keys of a block.
+inlined int needs_look(int block, const __local row_blocks *blocks)
+{
+    return block < blocks->full_begin || block >= blocks->full_end;
+}
 
 // Forbids keys beyond the band and the sequence.
 inlined void forbid(float s[4 * S_PIECES], const __local query_tile *tile, int block, float c)
@@ -351,7 +365,7 @@ inlined float2 weigh_sloped(uint p[2 * S_PIECES], const float s[4 * S_PIECES], f
 // Transforms and softens a block that every row sees whole, the short way where there is one. is_low: whether the
 // block before had low scores, and now whether this one had.
 inlined void soften_products(uint p[2 * S_PIECES], float s[4 * S_PIECES], float o[4 * O_PIECES],
-                             row_state rows[2], float c, int *is_low, const __local query_tile *tile,
+                             row_state rows[2], int *is_low, const __local query_tile *tile,
                              int block, const attention_args *a)
 {
     const changes does = changes_of(a);
@@ -373,7 +387,7 @@ inlined void soften_products(uint p[2 * S_PIECES], float s[4 * S_PIECES], float 
     }
     if (__builtin_expect(is_open, 0)) {
         *is_low = transform(s, tile, block, a);
-        soften(p, s, o, rows, c);
+        soften(p, s, o, rows, score_factor(a));
     } else
         add_sums(rows, sums);
 }
@@ -381,10 +395,10 @@ inlined void soften_products(uint p[2 * S_PIECES], float s[4 * S_PIECES], float 
 #else
 
 inlined void soften_products(uint p[2 * S_PIECES], float s[4 * S_PIECES], float o[4 * O_PIECES],
-                             row_state rows[2], float c, int *is_low, const __local query_tile *tile,
+                             row_state rows[2], int *is_low, const __local query_tile *tile,
                              int block, const attention_args *a)
 {
-    soften(p, s, o, rows, c);
+    soften(p, s, o, rows, score_factor(a));
 }
 
 #endif
@@ -454,43 +468,23 @@ inlined void begin_rows(row_state rows[2], const __local query_tile *tile)
 
 // Matrices in local memory, as the products find them: Q of a place, and K and V of the first place, from which it is
 // so far to the others.
-inlined ulong q_matrix(uint memory, uint number, uint place)
+inlined uint q_matrix(uint memory, uint number, uint place)
 {
-    return matrix_at(memory + place * Q_BYTES + number * Q_CONSUMER_BYTES, CHUNK, 8 * PANEL_ROW);
+    return matrix_at(memory + place * Q_BYTES + number * Q_CONSUMER_BYTES, CHUNK);
 }
 
 #define K_STEP (K_BYTES / 16)
 #define V_STEP (V_BYTES / 16)
-inlined ulong k_matrix(uint memory) { return matrix_at(memory + K_BEGIN, CHUNK, 8 * PANEL_ROW); }
+inlined uint k_matrix(uint memory) { return matrix_at(memory + K_BEGIN, CHUNK); }
 
-inlined ulong v_matrix(uint memory) { return matrix_at(memory + V_BEGIN, KV_PANEL_BYTES, 8 * PANEL_ROW); }
+inlined uint v_matrix(uint memory) { return matrix_at(memory + V_BEGIN, KV_PANEL_BYTES); }
 
 // Computed here, not in the turn, which others wait for.
-inlined ulong ready(ulong x)
+inlined uint ready(uint x)
 {
-    ulong y;
-    __asm__ volatile("mov.b64 %0,%1;" : "=l"(y) : "l"(x));
+    uint y;
+    __asm__ volatile("mov.b32 %0,%1;" : "=r"(y) : "r"(x));
     return y;
-}
-
-// The blocks of a tile as one consumer sees them, with its 64 rows.
-typedef struct row_blocks {
-    int skipped;    // at the begin: those behind the last key that a row sees, or all if there are no rows
-    int full_begin; // blocks in between need no compare: all rows see all their keys
-    int full_end;
-} row_blocks;
-
-inlined row_blocks blocks_of_rows(const __local query_tile *tile, uint number)
-{
-    const int first_row = tile->first_row + 64 * (int)number, last_row = min(first_row + 64, tile->q_len) - 1;
-    const int kv_len = tile->kv_len, start = tile->start_block, end = tile->end_block;
-    const int last = (min(last_row + tile->band_end, kv_len) - 1) / BLOCK_K;
-    const int unseen = start < end ? 0 : start - clamp(last, end, start);
-    row_blocks blocks;
-    blocks.skipped = last_row < first_row ? tile->last_block - tile->first_block + 1 : unseen;
-    blocks.full_begin = max(ceil_divide(max(last_row + tile->band_begin, 0), BLOCK_K), tile->first_block);
-    blocks.full_end = max(min(first_row + tile->band_end, kv_len), 0) / BLOCK_K;
-    return blocks;
 }
 
 // What P has: weights that await their product with V, with which O begins, or to which it is added.
@@ -502,9 +496,8 @@ inlined row_blocks blocks_of_rows(const __local query_tile *tile, uint number)
 typedef struct place {
     uint memory;
     uint number; // of the consumer
-    int is_leader;
     int is_by_chunks; // what the copy engine has written the products see; this they must be shown
-    ulong q;
+    uint q; // the matrix
 } place;
 
 inlined void begin_turn(const place *my) { WAIT_AT(TURN_OF(my->number), TWO_WARPGROUPS); }
@@ -527,9 +520,9 @@ inlined void skip(const place *my, ring at)
     wait_for(my->memory + K_FULL(at.stage), at.parity);
     begin_turn(my);
     end_turn(my);
-    release(my->memory + K_EMPTY(at.stage), my->is_leader);
+    release(my->memory + K_EMPTY(at.stage));
     wait_for(my->memory + V_FULL(at.stage), at.parity);
-    release(my->memory + V_EMPTY(at.stage), my->is_leader);
+    release(my->memory + V_EMPTY(at.stage));
 }
 
 // S = Q K^T of the block at `at`, in the consumer's turn.
@@ -540,7 +533,7 @@ inlined void multiply_first(float s[4 * S_PIECES], const place *my, ring at)
     begin_qk(s, my->q, k_matrix(my->memory) + at.stage * K_STEP);
     end_turn(my);
     end_qk(s);
-    release(my->memory + K_EMPTY(at.stage), my->is_leader);
+    release(my->memory + K_EMPTY(at.stage));
 }
 
 // Begins, in the consumer's turn, S = Q K^T of the block at `next` and O += P V of the one before it (O = P V, if
@@ -548,8 +541,8 @@ inlined void multiply_first(float s[4 * S_PIECES], const place *my, ring at)
 inlined void multiply(float s[4 * S_PIECES], float o[4 * O_PIECES], const uint p[2 * S_PIECES], int weights,
                       const place *my, ring at, ring next)
 {
-    const ulong k = ready(k_matrix(my->memory) + next.stage * K_STEP);
-    const ulong v = ready(v_matrix(my->memory) + at.stage * V_STEP);
+    const uint k = ready(k_matrix(my->memory) + next.stage * K_STEP);
+    const uint v = ready(v_matrix(my->memory) + at.stage * V_STEP);
     wait_for_keys(my, my->memory + K_FULL(next.stage), next.parity);
     begin_turn(my);
     begin_qk(s, my->q, k);
@@ -557,7 +550,7 @@ inlined void multiply(float s[4 * S_PIECES], float o[4 * O_PIECES], const uint p
     begin_pv(o, p, v, weights == MORE_WEIGHTS);
     end_turn(my);
     end_qk_before_pv(s);
-    release(my->memory + K_EMPTY(next.stage), my->is_leader);
+    release(my->memory + K_EMPTY(next.stage));
 }
 
 // O += P V of a consumer's last block.
@@ -570,26 +563,28 @@ inlined void multiply_last(float o[4 * O_PIECES], const uint p[2 * S_PIECES], in
 inlined void end_block(float o[4 * O_PIECES], const place *my, ring at)
 {
     end_pv(o);
-    release(my->memory + V_EMPTY(at.stage), my->is_leader);
+    release(my->memory + V_EMPTY(at.stage));
 }
 
 // The blocks of a tile behind its first one.
 inlined void consume_rest(float s[4 * S_PIECES], float o[4 * O_PIECES], uint p[2 * S_PIECES], row_state rows[2],
-                          int *weights, const place *my, ring *at, int block, const row_blocks *blocks,
-                          const __local query_tile *tile, float c, const attention_args *a)
+                          int *weights, const place *my, ring *at, int block,
+                          const __local query_tile *tile, const attention_args *a)
 {
+    const __local row_blocks *blocks = &tile->blocks[my->number];
     int is_low = 1;
     for (;;) {
         // Those that all rows see whole.
-        const int last = tile->end_block, full_begin = max(blocks->full_begin, block >= last ? last : 0);
-        while (any_in_warp(block > full_begin && block <= blocks->full_end)) {
+        const int last = tile->end_block, full_end = blocks->full_end;
+        const int full_begin = max(blocks->full_begin, block >= last ? last : 0);
+        while (any_in_warp(block > full_begin && block <= full_end)) {
             ring next = *at;
             advance(&next);
             block--;
             multiply(s, o, p, *weights, my, *at, next);
             end_block(o, my, *at);
             *weights = MORE_WEIGHTS;
-            soften_products(p, s, o, rows, c, &is_low, tile, block, a);
+            soften_products(p, s, o, rows, &is_low, tile, block, a);
             *at = next;
         }
         if (block == tile->end_block)
@@ -599,11 +594,12 @@ inlined void consume_rest(float s[4 * S_PIECES], float o[4 * O_PIECES], uint p[2
         ring next = *at;
         advance(&next);
         multiply(s, o, p, *weights, my, *at, next);
+        end_block(o, my, *at);
         *weights = MORE_WEIGHTS;
         transform(s, tile, block, a);
-        if (any_in_warp(block < blocks->full_begin || block >= blocks->full_end))
+        const float c = score_factor(a);
+        if (any_in_warp(needs_look(block, blocks)))
             forbid(s, tile, block, c);
-        end_block(o, my, *at);
         soften(p, s, o, rows, c);
         *at = next;
     }
@@ -619,13 +615,12 @@ inlined void consume_rest(float s[4 * S_PIECES], float o[4 * O_PIECES], uint p[2
 inlined void consume(uint memory, uint number, const __local query_tile *tiles, const attention_buffers *in,
                      const attention_args *a)
 {
-    const float c = score_factor(a);
     float s[4 * S_PIECES], o[4 * O_PIECES];
     uint p[2 * S_PIECES];
     row_state rows[2];
     ring at = {STAGES - 1, 1}; // before the first
     int weights = NO_WEIGHTS;
-    place my = {memory, number, item() % WARP == 0, 1, 0};
+    place my = {memory, number, 1, 0};
     if (number == 0)
         ARRIVE_AT(TURN_OF(0), TWO_WARPGROUPS);
     for (uint count = 0;; count++) {
@@ -633,8 +628,8 @@ inlined void consume(uint memory, uint number, const __local query_tile *tiles, 
         const __local query_tile *tile = &tiles[count % DESCRIPTIONS];
         const __local query_tile *tile_before = &tiles[(count - 1) % DESCRIPTIONS];
         const int exists = tile->first_row != NO_TILE;
-        const row_blocks blocks = blocks_of_rows(tile, number);
-        if (weights != NO_WEIGHTS && (!exists || any_in_warp(blocks.skipped > 0))) {
+        const int skipped = tile->blocks[number].skipped;
+        if (weights != NO_WEIGHTS && (!exists || any_in_warp(skipped > 0))) {
             multiply_last(o, p, weights, &my, at);
             end_block(o, &my, at);
             write_rows(o, rows, tile_before, in, a);
@@ -645,7 +640,7 @@ inlined void consume(uint memory, uint number, const __local query_tile *tiles, 
         my.is_by_chunks = !COPY_ENGINE || tile->is_by_chunks;
         my.q = ready(q_matrix(memory, number, count % Q_PLACES));
         int block = tile->start_block;
-        for (int i = 0; any_in_warp(i < blocks.skipped); i++, block--) {
+        for (int i = 0; any_in_warp(i < skipped); i++, block--) {
             advance(&at);
             skip(&my, at);
         }
@@ -659,15 +654,16 @@ inlined void consume(uint memory, uint number, const __local query_tile *tiles, 
             } else
                 multiply_first(s, &my, next);
             transform(s, tile, block, a);
-            if (any_in_warp(block < blocks.full_begin || block >= blocks.full_end))
+            const float c = score_factor(a);
+            if (any_in_warp(needs_look(block, &tile->blocks[number])))
                 forbid(s, tile, block, c);
             begin_rows(rows, tile);
             soften_first(p, s, o, rows, c);
             at = next;
             weights = FIRST_WEIGHTS;
-            consume_rest(s, o, p, rows, &weights, &my, &at, block, &blocks, tile, c, a);
+            consume_rest(s, o, p, rows, &weights, &my, &at, block, tile, a);
         }
-        release(memory + Q_EMPTY(count % Q_PLACES), my.is_leader);
+        release(memory + Q_EMPTY(count % Q_PLACES));
     }
 }
 

@@ -245,7 +245,6 @@ inlined void produce_by_chunks(uint memory, __local query_tile *tiles, __local t
             break;
         if (block < 0)
             block = tile->start_block;
-        is_due = block == tile->due_block;
         const uint stage = blocks % STAGES, parity = (blocks / STAGES & 1) ^ 1;
         const key_copy k = copy_of_k(tile, in, a);
         copy_block_by_chunks(memory + K_BEGIN + stage * K_BYTES, memory + K_FULL(stage), memory + K_EMPTY(stage),
@@ -253,7 +252,9 @@ inlined void produce_by_chunks(uint memory, __local query_tile *tiles, __local t
         const key_copy v = copy_of_v(tile, in, a);
         copy_block_by_chunks(memory + V_BEGIN + stage * V_BYTES, memory + V_FULL(stage), memory + V_EMPTY(stage),
                              parity, &v, block, tile, in, a);
+        settle_memory();
         blocks++;
+        is_due = block == tile->due_block;
         const int is_last = block == tile->end_block;
         block = is_last ? -1 : block_after(block, tile);
         next += is_last;

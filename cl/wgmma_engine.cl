@@ -12,6 +12,8 @@
 // that pages and blocks divide each other).
 #define KEY_BOX (PAGE_SIZE > 0 && PAGE_SIZE < BLOCK_K ? PAGE_SIZE : BLOCK_K)
 
+#define BOXES (BLOCK_K / KEY_BOX)
+
 #define MAPS 3 // of k, v and q, in the order of the warps that see to them
 #define MAPS_BYTES 512
 #define MOST_STRIDE (1l << 39)
@@ -78,7 +80,7 @@ typedef struct key_ring {
     int panels;
     ulong map;
     const tensor_address *t;
-    int is_leader; // of the warp that sees to it
+    int lane; // of the warp that sees to it
 } key_ring;
 
 // Where a tile's keys are in the map.
@@ -95,7 +97,7 @@ inlined key_place place_of_keys(const key_ring *keys, const __local query_tile *
     return place;
 }
 
-// Where a box of the block is among the pages. Entries of the table that no key of the sequence needs are not read.
+// The page of a box. Entries of the table that no key of the sequence needs are not read.
 inlined int page_of_box(int key, const __local query_tile *tile, const attention_buffers *in,
                         const attention_args *a)
 {
@@ -103,19 +105,20 @@ inlined int page_of_box(int key, const __local query_tile *tile, const attention
     return clamp(in->block_table[tile->table + seen / PAGE_SIZE], 0, a->num_pages - 1);
 }
 
-// Tells a barrier of the block to come, and begins its copies.
-inlined void copy_block(uint to, uint full, uint arrivals, const key_ring *keys, const key_place *from,
-                        const int *pages, int block)
+// Tells a barrier of the block to come, and begins its copies: each of the first lanes has a box. page: the box's.
+inlined void copy_block(uint to, uint full, uint arrivals, const key_ring *keys, const key_place *from, int page,
+                        int block)
 {
     const int key = block * BLOCK_K;
-    arrive_for_bytes(full, arrivals, keys->panels * KV_PANEL_BYTES);
-#pragma unroll
-    for (int i = 0; i < BLOCK_K / KEY_BOX; i++)
+    if (keys->lane == 0)
+        arrive_for_bytes(full, arrivals, keys->panels * KV_PANEL_BYTES);
+    meet_warp();
+    if (keys->lane < BOXES)
 #pragma unroll
         for (int p = 0; p < keys->panels; p++)
-            copy_box(to + p * KV_PANEL_BYTES + i * KEY_BOX * PANEL_ROW, keys->map, 64 * p,
+            copy_box(to + p * KV_PANEL_BYTES + keys->lane * KEY_BOX * PANEL_ROW, keys->map, 64 * p,
                      PAGE_SIZE > 0 ? key % PAGE_SIZE : from->row + key, from->head,
-                     PAGE_SIZE > 0 ? pages[i] : from->batch, full);
+                     PAGE_SIZE > 0 ? page : from->batch, full);
 }
 
 // Rows that no row of the sequence sees become zero, whatever V has there: a weight of 0 does not hide a NaN.
@@ -134,17 +137,16 @@ inlined void clear_unseen(uint to, int panels, int block, const __local query_ti
 
 // A block of V that has such rows: the warp shows it to the consumers when it is as it should be.
 inlined void produce_border(uint memory, uint to, uint full, uint parity, const key_ring *keys,
-                            const key_place *from, const int *pages, int block, const __local query_tile *tile)
+                            const key_place *from, int page, int block, const __local query_tile *tile)
 {
     if (tile->seen_end > 0) {
-        if (keys->is_leader)
-            copy_block(to, memory + V_COPIED, 1, keys, from, pages, block);
+        copy_block(to, memory + V_COPIED, 1, keys, from, page, block);
         wait_for(memory + V_COPIED, parity);
     }
     clear_unseen(to, keys->panels, block, tile);
     show_to_products();
     meet_warp();
-    if (keys->is_leader)
+    if (keys->lane == 0)
         arrive_for_bytes(full, WARPGROUP, 0);
 }
 
@@ -167,19 +169,18 @@ inlined void produce_keys(uint memory, const key_ring *keys, int is_v, const __l
         for (;;) {
             const uint to = keys->memory + at.stage * keys->place_bytes, full = keys->full + 8 * at.stage;
             const int is_border = is_v && (block < tile->whole_begin || block >= tile->whole_end);
-            int pages[BLOCK_K / KEY_BOX]; // all looked up before the first is used
+            int page = 0;
 #if PAGE_SIZE > 0
-#pragma unroll
-            for (int i = 0; i < BLOCK_K / KEY_BOX; i++)
-                pages[i] = keys->t->batch == 0 ? 0 : page_of_box(block * BLOCK_K + i * KEY_BOX, tile, in, a);
+            if (keys->t->batch != 0 && keys->lane < BOXES)
+                page = page_of_box(block * BLOCK_K + keys->lane * KEY_BOX, tile, in, a);
 #endif
             wait_for(keys->empty + 8 * at.stage, at.parity);
             if (is_border)
-                produce_border(memory, to, full, borders & 1, keys, &from, pages, block, tile);
-            else if (keys->is_leader && is_empty)
+                produce_border(memory, to, full, borders & 1, keys, &from, page, block, tile);
+            else if (!is_empty)
+                copy_block(to, full, WARPGROUP, keys, &from, page, block);
+            else if (keys->lane == 0)
                 arrive_for_bytes(full, WARPGROUP, 0);
-            else if (keys->is_leader)
-                copy_block(to, full, WARPGROUP, keys, &from, pages, block);
             borders += is_border && !is_empty;
             advance(&at);
             if (block == end_block)
@@ -193,7 +194,7 @@ inlined void produce_k(uint memory, ulong map, const __local query_tile *tiles, 
                        const attention_args *a)
 {
     const key_ring keys = {memory + K_BEGIN,     K_BYTES, memory + K_FULL(0), memory + K_EMPTY(0),
-                           PANELS(HEAD_DIM_QK), map,     &a->k,              is_leader()};
+                           PANELS(HEAD_DIM_QK), map,     &a->k,              item() % WARP};
     produce_keys(memory, &keys, 0, tiles, in, a);
 }
 
@@ -201,7 +202,7 @@ inlined void produce_v(uint memory, ulong map, const __local query_tile *tiles, 
                        const attention_args *a)
 {
     const key_ring keys = {memory + V_BEGIN,    V_BYTES, memory + V_FULL(0), memory + V_EMPTY(0),
-                           PANELS(HEAD_DIM_V), map,     &a->v,              is_leader()};
+                           PANELS(HEAD_DIM_V), map,     &a->v,              item() % WARP};
     produce_keys(memory, &keys, 1, tiles, in, a);
 }
 

@@ -55,12 +55,21 @@
 // One query tile, as the finder describes it. Eight have room: one is written while the consumers may still be at the
 // results of the one four before.
 #define DESCRIPTIONS 8
+
+// The blocks of a tile as one consumer sees them, with its 64 rows.
+typedef struct row_blocks {
+    int skipped;    // at the begin: those behind the last key that a row sees, or all if there are no rows
+    int full_begin; // blocks in between need no compare: all rows see all their keys
+    int full_end;
+} row_blocks;
+
 typedef struct query_tile {
     int first_row;  // NO_TILE: there is no more to do
     int last_block; // of keys
     int first_block;
     int start_block; // the first to be worked at
     int end_block;   // the last one
+    row_blocks blocks[CONSUMERS];
     int due_block;   // behind which chunks of Q of the next tile are copied
     int q_len;
     int kv_len;
@@ -197,6 +206,22 @@ inlined void describe_keys(__local query_tile *tile, int mapped_rows)
     tile->end_block = first_block;
 }
 
+inlined void describe_blocks(__local query_tile *tile)
+{
+#pragma unroll 1
+    for (int i = 0; i < CONSUMERS; i++) {
+        settle_memory();
+        const int first_row = tile->first_row + 64 * i, last_row = min(first_row + 64, tile->q_len) - 1;
+        const int kv_len = tile->kv_len, start = tile->start_block, end = tile->end_block;
+        const int last = (min(last_row + tile->band_end, kv_len) - 1) / BLOCK_K;
+        const int unseen = start < end ? 0 : start - clamp(last, end, start);
+        __local row_blocks *blocks = &tile->blocks[i];
+        blocks->skipped = last_row < first_row ? tile->last_block - tile->first_block + 1 : unseen;
+        blocks->full_begin = max(ceil_divide(max(last_row + tile->band_begin, 0), BLOCK_K), tile->first_block);
+        blocks->full_end = max(min(first_row + tile->band_end, kv_len), 0) / BLOCK_K;
+    }
+}
+
 inlined void describe_start(__local query_tile *tile, const attention_buffers *in, const attention_args *a)
 {
     const row_start start = start_of_rows(tile->batch, tile->head, in->sinks, a);
@@ -296,6 +321,8 @@ inlined void find_tile(__local query_tile *tile, __local tile_search *search, co
             settle_memory();
             if (SCORE_FORMULA && has(a, FEATURE_ALIBI))
                 describe_order(tile);
+            settle_memory();
+            describe_blocks(tile);
             settle_memory();
             describe_due(tile);
             settle_memory();

@@ -4,6 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
+/* What a row is for besides programs for the copy engine whose scores are the products. */
+typedef enum takes { NO_MORE = 0, FORMULA = 1, CHUNKS = 2, BOTH = FORMULA | CHUNKS } takes;
+
 typedef struct row {
     int32_t max_qk, max_v; /* for head dim classes up to these */
     int32_t is_causal;     /* first for plans with a causal bound, without, or EITHER */
@@ -12,6 +15,7 @@ typedef struct row {
     int32_t stages;        /* blocks of K and V in local memory */
     int32_t q_places;      /* query tiles in local memory */
     int32_t producer_registers, consumer_registers; /* of a work-item; multiples of 8 */
+    takes takes;                                    /* other programs would spill */
 } row;
 
 #define EITHER (-1)
@@ -19,22 +23,23 @@ typedef struct row {
 /* Best first. Registers are what a multiprocessor has, 65536, shared out. */
 /* clang-format off */
 static const row rows[] = {
-    {32, 32, EITHER, 3, 96, 2, 2, 56, 152},
+    {32, 32, EITHER, 3, 96, 2, 2, 56, 152, BOTH},
 
-    {64, 64, 0, 3, 128, 4, 2, 32, 160},
-    {64, 64, 1, 3, 64, 4, 2, 32, 160},
-    {64, 64, EITHER, 3, 128, 2, 2, 32, 160},
+    {64, 64, 0, 3, 128, 4, 2, 32, 160, CHUNKS},
+    {64, 64, 1, 3, 64, 4, 2, 32, 160, CHUNKS},
+    {64, 64, EITHER, 3, 64, 4, 2, 56, 152, BOTH},
+    {64, 64, EITHER, 3, 128, 2, 2, 32, 160, CHUNKS},
 
-    {96, 96, EITHER, 3, 96, 2, 2, 32, 160},
-    {96, 96, EITHER, 3, 64, 3, 2, 32, 160},
+    {96, 96, EITHER, 3, 96, 2, 2, 56, 152, CHUNKS},
+    {96, 96, EITHER, 3, 64, 3, 2, 56, 152, BOTH},
 
-    {128, 128, EITHER, 3, 64, 3, 2, 32, 160},
-    {128, 128, EITHER, 2, 64, 4, 2, 40, 232},
+    {128, 128, EITHER, 3, 64, 3, 2, 32, 160, FORMULA},
+    {128, 128, EITHER, 2, 64, 4, 2, 40, 232, BOTH},
 
-    {192, 128, EITHER, 3, 64, 2, 1, 32, 160},
-    {192, 128, EITHER, 2, 64, 3, 2, 40, 232},
+    {192, 128, EITHER, 3, 64, 2, 1, 32, 160, FORMULA},
+    {192, 128, EITHER, 2, 64, 3, 2, 40, 232, BOTH},
 
-    {256, 256, EITHER, 2, 64, 2, 1, 40, 232},
+    {256, 256, EITHER, 2, 64, 2, 1, 40, 232, BOTH},
 };
 /* clang-format on */
 
@@ -43,7 +48,7 @@ enum { WARPGROUP = 128, REGISTERS = 65536 };
 /* As the kernel lays it out: panels of 64 columns, barriers, and what describes query tiles. */
 static uint64_t local_bytes(const row *r, const clattn__kernel_shape *shape)
 {
-    enum { PANEL_ROW = 128, DESCRIPTIONS = 8 * 152 + 520 };
+    enum { PANEL_ROW = 128, DESCRIPTIONS = 8 * 192 + 520 };
     const int32_t qk_panels = (shape->dim_qk_class + 63) / 64, v_panels = (shape->dim_v_class + 63) / 64;
     const int32_t q = r->q_places * r->consumers * 64 * qk_panels;
     const int32_t kv = r->stages * r->block_k * (qk_panels + v_panels);
@@ -51,10 +56,12 @@ static uint64_t local_bytes(const row *r, const clattn__kernel_shape *shape)
 }
 
 /* The copy engine takes whole pages, or equal parts of them. */
-static int suits_engine(const row *r, const clattn__kernel_shape *shape)
+static int suits_copies(const row *r, const clattn__kernel_shape *shape, int uses_engine)
 {
     enum { SMALLEST = 16 };
     const int32_t page = shape->page_size;
+    if (!uses_engine)
+        return (r->takes & CHUNKS) != 0;
     return page == 0 || (page % SMALLEST == 0 && (page % r->block_k == 0 || r->block_k % page == 0));
 }
 
@@ -62,8 +69,8 @@ static int fits(const row *r, const clattn__device *device, const clattn__kernel
 {
     const size_t work_items = (size_t)(r->consumers + 1) * WARPGROUP;
     return shape->dim_qk_class <= r->max_qk && shape->dim_v_class <= r->max_v &&
-           local_bytes(r, shape) <= device->local_bytes && work_items <= device->max_work_group &&
-           work_items <= device->max_work_items_0;
+           ((r->takes & FORMULA) || !shape->score_formula) && local_bytes(r, shape) <= device->local_bytes &&
+           work_items <= device->max_work_group && work_items <= device->max_work_items_0;
 }
 
 /* The narrowest row that fits; NULL: none. */
@@ -75,9 +82,8 @@ static const row *first_fit(const clattn__device *device, const clattn__kernel_s
     return NULL;
 }
 
-/* Row number *index of those that fit and are for the same head dims (and for the engine, if it is used), of
- * those the ones for such plans first.
- * If there are fewer, NULL; then *index is what is left of it. */
+/* Row number *index of those that fit and are for the same head dims and this kind of copies, of those the
+ * ones for such plans first. If there are fewer, NULL; then *index is what is left of it. */
 static const row *find_row(const clattn__device *device, const clattn__kernel_shape *shape, int uses_engine,
                            int *index)
 {
@@ -86,7 +92,7 @@ static const row *find_row(const clattn__device *device, const clattn__kernel_sh
         for (const row *r = first; r < rows + sizeof rows / sizeof *rows; r++) {
             const int is_for_such = r->is_causal == EITHER || r->is_causal == shape->is_causal;
             if (fits(r, device, shape) && r->max_qk == first->max_qk && r->max_v == first->max_v &&
-                is_for_such == is_meant && (!uses_engine || suits_engine(r, shape)) && (*index)-- == 0)
+                is_for_such == is_meant && suits_copies(r, shape, uses_engine) && (*index)-- == 0)
                 return r;
         }
     return NULL;
