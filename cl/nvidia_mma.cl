@@ -175,7 +175,7 @@ inlined worker make_worker(const attention_buffers *in, const attention_args *a,
     worker w;
     w.id = (int)get_local_id(0);
     w.lane = w.id % WARP;
-    const int warp = w.id / WARP;
+    const int warp = (int)bits_from((uint)(w.id / WARP), 0); // from one lane, so that compilers know it for all
     w.team = TURNS ? warp / (WARPS / 2) : 0;
     w.batch = place.batch;
     w.head = place.head;
@@ -729,18 +729,22 @@ inlined void take_turn(ring *ring, float s[ROW_TILES][KEY_GROUPS][4], float o[RO
     const uint slot = w->memory + ring->read;
     if (!FILL_LATE)
         refill(ring, &plan, tile, w, aligned);
-    if (with_s && !PV_FIRST)
-        multiply_qk(s, held, w->q_address, slot + w->k_lane);
-    if (FILL_LATE)
-        refill(ring, &plan, tile, w, aligned);
-    if (with_pv) {
-        if (!SCORE_FULL || !any_in_warp(seen != ALL_SEEN))
-            multiply_pv(o, p, slot + w->v_lane, 1, seen);
-        else
-            multiply_pv(o, p, slot + w->v_lane, 0, seen);
+    if (MIXED && with_s && with_pv && !SCORE_FULL) {
+        multiply_both(s, o, p, held, w->q_address, slot + w->k_lane, slot + w->v_lane);
+    } else {
+        if (with_s && !PV_FIRST)
+            multiply_qk(s, held, w->q_address, slot + w->k_lane);
+        if (FILL_LATE)
+            refill(ring, &plan, tile, w, aligned);
+        if (with_pv) {
+            if (!SCORE_FULL || !any_in_warp(seen != ALL_SEEN))
+                multiply_pv(o, p, slot + w->v_lane, 1, seen);
+            else
+                multiply_pv(o, p, slot + w->v_lane, 0, seen);
+        }
+        if (with_s && PV_FIRST)
+            multiply_qk(s, held, w->q_address, slot + w->k_lane);
     }
-    if (with_s && PV_FIRST)
-        multiply_qk(s, held, w->q_address, slot + w->k_lane);
     end_turn(ring, w, with_s || is_there(w, tile));
 }
 

@@ -148,6 +148,13 @@ inlined void multiply_pv(float o[ROW_TILES][COLUMN_GROUPS][4], WEIGHTS(p), uint 
     }
 }
 
+inlined void multiply_both(float s[ROW_TILES][KEY_GROUPS][4], float o[ROW_TILES][COLUMN_GROUPS][4], WEIGHTS(p),
+                           uint held[Q_HELD + 1][ROW_TILES][4], uint q_address, uint k_address, uint v_address)
+{
+    multiply_pv(o, p, v_address, 1, 0);
+    multiply_qk(s, held, q_address, k_address);
+}
+
 // Row r (0 or 1) of a row tile, times `factor`; aligned (a constant): four columns are stored at once.
 inlined void store_o(__global o_t *row, float o[COLUMN_GROUPS][4], int r, float factor, int lane, int columns,
                      const int aligned)
