@@ -6,7 +6,7 @@
 //     q_lane, k_lane, v_lane       what a work-item adds to addresses of Q, K and V in local memory
 //     load_q, multiply_qk          S = Q K^T
 //     multiply_pv                  O += P V
-//     multiply_both                both, if MIXED
+//     operands, multiply_both      steps of both, if MIXED
 //     store_o                      a row of O
 
 #if K_TYPE != TYPE_F32
@@ -132,22 +132,24 @@ inlined void load_v(operands *x, int step, uint v_address)
                                                                     i / (COLUMN_GROUPS / 2) * 16 * V_PITCH);
 }
 
-// Both products, step by step: each has the units busy while what the other needs next comes from local memory, where
-// by itself it would wait for that. Operands come a step ahead, V's a half.
+// Steps begin .. end - 1 of both products: each has the units busy while what the other needs next comes from local
+// memory, where by itself it would wait for that. Operands come a step ahead, V's a half. begin, end: constants.
 inlined void multiply_both(float s[ROW_TILES][KEY_GROUPS][4], float o[ROW_TILES][COLUMN_GROUPS][4], WEIGHTS(p),
-                           uint held[Q_HELD + 1][ROW_TILES][4], uint q_address, uint k_address, uint v_address)
+                           operands x[2], uint held[Q_HELD + 1][ROW_TILES][4], uint q_address, uint k_address,
+                           uint v_address, const int begin, const int end)
 {
-    operands x[2];
+    if (begin == 0) {
 #pragma unroll
-    for (int t = 0; t < ROW_TILES; t++)
+        for (int t = 0; t < ROW_TILES; t++)
 #pragma unroll
-        for (int n = 0; n < KEY_GROUPS; n++)
+            for (int n = 0; n < KEY_GROUPS; n++)
 #pragma unroll
-            for (int i = 0; i < 4; i++)
-                s[t][n][i] = 0.0f;
-    load_q_and_k(&x[0], 0, held, q_address, k_address);
+                for (int i = 0; i < 4; i++)
+                    s[t][n][i] = 0.0f;
+        load_q_and_k(&x[0], 0, held, q_address, k_address);
+    }
 #pragma unroll
-    for (int step = 0; step < QK_STEPS; step++) {
+    for (int step = begin; step < end; step++) {
         operands *const now = &x[step % 2];
         load_v(now, step, v_address);
         if (step + 1 < QK_STEPS)

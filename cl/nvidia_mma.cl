@@ -727,11 +727,15 @@ inlined void take_turn(ring *ring, float s[ROW_TILES][KEY_GROUPS][4], float o[RO
     const filling plan = plan_refill(ring, tile, w, a, aligned);
     begin_turn(w);
     const uint slot = w->memory + ring->read;
-    if (!FILL_LATE)
-        refill(ring, &plan, tile, w, aligned);
     if (MIXED && with_s && with_pv && !SCORE_FULL) {
-        multiply_both(s, o, p, held, w->q_address, slot + w->k_lane, slot + w->v_lane);
+        const uint k = slot + w->k_lane, v = slot + w->v_lane;
+        operands x[2];
+        multiply_both(s, o, p, x, held, w->q_address, k, v, 0, 1);
+        refill(ring, &plan, tile, w, aligned); // behind the first operands, which would have to wait for it
+        multiply_both(s, o, p, x, held, w->q_address, k, v, 1, QK_STEPS);
     } else {
+        if (!FILL_LATE)
+            refill(ring, &plan, tile, w, aligned);
         if (with_s && !PV_FIRST)
             multiply_qk(s, held, w->q_address, slot + w->k_lane);
         if (FILL_LATE)

@@ -148,11 +148,12 @@ inlined void multiply_pv(float o[ROW_TILES][COLUMN_GROUPS][4], WEIGHTS(p), uint 
     }
 }
 
+typedef int operands; // MIXED is for 16 bits
+
 inlined void multiply_both(float s[ROW_TILES][KEY_GROUPS][4], float o[ROW_TILES][COLUMN_GROUPS][4], WEIGHTS(p),
-                           uint held[Q_HELD + 1][ROW_TILES][4], uint q_address, uint k_address, uint v_address)
+                           operands x[2], uint held[Q_HELD + 1][ROW_TILES][4], uint q_address, uint k_address,
+                           uint v_address, const int begin, const int end)
 {
-    multiply_pv(o, p, v_address, 1, 0);
-    multiply_qk(s, held, q_address, k_address);
 }
 
 // Row r (0 or 1) of a row tile, times `factor`; aligned (a constant): four columns are stored at once.
