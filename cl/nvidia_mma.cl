@@ -729,9 +729,13 @@ inlined void take_turn(ring *ring, float s[ROW_TILES][KEY_GROUPS][4], float o[RO
     const uint slot = w->memory + ring->read;
     if (MIXED && with_s && with_pv && !SCORE_FULL) {
         const uint k = slot + w->k_lane, v = slot + w->v_lane;
+        const int walks = TILES_FOLLOW && aligned; // otherwise there is a plan, which takes registers
         operands x[2];
+        if (!walks)
+            refill(ring, &plan, tile, w, aligned);
         multiply_both(s, o, p, x, held, w->q_address, k, v, 0, 1);
-        refill(ring, &plan, tile, w, aligned); // behind the first operands, which would have to wait for it
+        if (walks) // behind the first operands, which would have to wait for it
+            refill(ring, &plan, tile, w, aligned);
         multiply_both(s, o, p, x, held, w->q_address, k, v, 1, QK_STEPS);
     } else {
         if (!FILL_LATE)
