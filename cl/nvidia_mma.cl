@@ -175,7 +175,7 @@ inlined worker make_worker(const attention_buffers *in, const attention_args *a,
     worker w;
     w.id = (int)get_local_id(0);
     w.lane = w.id % WARP;
-    const int warp = w.id / WARP;
+    const int warp = (int)bits_from((uint)(w.id / WARP), 0); // from one lane, so that compilers know it for all
     w.team = TURNS ? warp / (WARPS / 2) : 0;
     w.batch = place.batch;
     w.head = place.head;
@@ -727,20 +727,32 @@ inlined void take_turn(ring *ring, float s[ROW_TILES][KEY_GROUPS][4], float o[RO
     const filling plan = plan_refill(ring, tile, w, a, aligned);
     begin_turn(w);
     const uint slot = w->memory + ring->read;
-    if (!FILL_LATE)
-        refill(ring, &plan, tile, w, aligned);
-    if (with_s && !PV_FIRST)
-        multiply_qk(s, held, w->q_address, slot + w->k_lane);
-    if (FILL_LATE)
-        refill(ring, &plan, tile, w, aligned);
-    if (with_pv) {
-        if (!SCORE_FULL || !any_in_warp(seen != ALL_SEEN))
-            multiply_pv(o, p, slot + w->v_lane, 1, seen);
-        else
-            multiply_pv(o, p, slot + w->v_lane, 0, seen);
+    if (MIXED && with_s && with_pv && !SCORE_FULL) {
+        const uint k = slot + w->k_lane, v = slot + w->v_lane;
+        const int walks = TILES_FOLLOW && aligned; // otherwise there is a plan, which takes registers
+        operands x[2];
+        if (!walks)
+            refill(ring, &plan, tile, w, aligned);
+        multiply_both(s, o, p, x, held, w->q_address, k, v, 0, 1);
+        if (walks) // behind the first operands, which would have to wait for it
+            refill(ring, &plan, tile, w, aligned);
+        multiply_both(s, o, p, x, held, w->q_address, k, v, 1, QK_STEPS);
+    } else {
+        if (!FILL_LATE)
+            refill(ring, &plan, tile, w, aligned);
+        if (with_s && !PV_FIRST)
+            multiply_qk(s, held, w->q_address, slot + w->k_lane);
+        if (FILL_LATE)
+            refill(ring, &plan, tile, w, aligned);
+        if (with_pv) {
+            if (!SCORE_FULL || !any_in_warp(seen != ALL_SEEN))
+                multiply_pv(o, p, slot + w->v_lane, 1, seen);
+            else
+                multiply_pv(o, p, slot + w->v_lane, 0, seen);
+        }
+        if (with_s && PV_FIRST)
+            multiply_qk(s, held, w->q_address, slot + w->k_lane);
     }
-    if (with_s && PV_FIRST)
-        multiply_qk(s, held, w->q_address, slot + w->k_lane);
     end_turn(ring, w, with_s || is_there(w, tile));
 }
 
