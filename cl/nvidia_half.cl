@@ -6,7 +6,7 @@
 //     q_lane, k_lane, v_lane       what a work-item adds to addresses of Q, K and V in local memory
 //     load_q, multiply_qk          S = Q K^T
 //     multiply_pv                  O += P V
-//     operands, multiply_both      steps of both, if MIXED
+//     operands, begin_both, load_step, multiply_step   steps of both, if ALTERNATES (16 bits only)
 //     store_o                      a row of O
 
 #if K_TYPE != TYPE_F32
@@ -132,44 +132,47 @@ inlined void load_v(operands *x, int step, uint v_address)
                                                                     i / (COLUMN_GROUPS / 2) * 16 * V_PITCH);
 }
 
-// Steps begin .. end - 1 of both products: each has the units busy while what the other needs next comes from local
-// memory, where by itself it would wait for that. Operands come a step ahead, V's a half. begin, end: constants.
-inlined void multiply_both(float s[ROW_TILES][KEY_GROUPS][4], float o[ROW_TILES][COLUMN_GROUPS][4], WEIGHTS(p),
-                           operands x[2], uint held[Q_HELD + 1][ROW_TILES][4], uint q_address, uint k_address,
-                           uint v_address, const int begin, const int end)
+// Both products step by step: each has the units busy while what the other needs next comes from local memory, where by
+// itself it would wait for that. Q and K come a step ahead, V half of one.
+inlined void begin_both(float s[ROW_TILES][KEY_GROUPS][4], operands x[2], uint held[Q_HELD + 1][ROW_TILES][4],
+                        uint q_address, uint k_address)
 {
-    if (begin == 0) {
 #pragma unroll
-        for (int t = 0; t < ROW_TILES; t++)
+    for (int t = 0; t < ROW_TILES; t++)
 #pragma unroll
-            for (int n = 0; n < KEY_GROUPS; n++)
+        for (int n = 0; n < KEY_GROUPS; n++)
 #pragma unroll
-                for (int i = 0; i < 4; i++)
-                    s[t][n][i] = 0.0f;
-        load_q_and_k(&x[0], 0, held, q_address, k_address);
-    }
+            for (int i = 0; i < 4; i++)
+                s[t][n][i] = 0.0f;
+    load_q_and_k(&x[0], 0, held, q_address, k_address);
+}
+
+inlined void load_step(operands x[2], int step, uint held[Q_HELD + 1][ROW_TILES][4], uint q_address, uint k_address,
+                       uint v_address)
+{
+    load_v(&x[step % 2], step, v_address);
+    if (step + 1 < QK_STEPS)
+        load_q_and_k(&x[(step + 1) % 2], step + 1, held, q_address, k_address);
+}
+
+inlined void multiply_step(float s[ROW_TILES][KEY_GROUPS][4], float o[ROW_TILES][COLUMN_GROUPS][4], WEIGHTS(p),
+                           const operands *now, int step)
+{
 #pragma unroll
-    for (int step = begin; step < end; step++) {
-        operands *const now = &x[step % 2];
-        load_v(now, step, v_address);
-        if (step + 1 < QK_STEPS)
-            load_q_and_k(&x[(step + 1) % 2], step + 1, held, q_address, k_address);
+    for (int n = 0; n < KEY_GROUPS; n += 2)
 #pragma unroll
-        for (int n = 0; n < KEY_GROUPS; n += 2)
+        for (int t = 0; t < ROW_TILES; t++) {
+            MULTIPLY_AS(K_TYPE)(s[t][n], now->q[t], now->k[n / 2][0], now->k[n / 2][1]);
+            MULTIPLY_AS(K_TYPE)(s[t][n + 1], now->q[t], now->k[n / 2][2], now->k[n / 2][3]);
+        }
 #pragma unroll
-            for (int t = 0; t < ROW_TILES; t++) {
-                MULTIPLY_AS(K_TYPE)(s[t][n], now->q[t], now->k[n / 2][0], now->k[n / 2][1]);
-                MULTIPLY_AS(K_TYPE)(s[t][n + 1], now->q[t], now->k[n / 2][2], now->k[n / 2][3]);
-            }
+    for (int i = PIECES_BEFORE(step); i < PIECES_BEFORE(step + 1); i++) {
+        const uint *v = now->v[i - PIECES_BEFORE(step)];
+        const int keys = i / (COLUMN_GROUPS / 2), n = i % (COLUMN_GROUPS / 2) * 2;
 #pragma unroll
-        for (int i = PIECES_BEFORE(step); i < PIECES_BEFORE(step + 1); i++) {
-            const uint *v = now->v[i - PIECES_BEFORE(step)];
-            const int keys = i / (COLUMN_GROUPS / 2), n = i % (COLUMN_GROUPS / 2) * 2;
-#pragma unroll
-            for (int t = 0; t < ROW_TILES; t++) {
-                MULTIPLY_AS(V_TYPE)(o[t][n], p[t][keys], v[0], v[1]);
-                MULTIPLY_AS(V_TYPE)(o[t][n + 1], p[t][keys], v[2], v[3]);
-            }
+        for (int t = 0; t < ROW_TILES; t++) {
+            MULTIPLY_AS(V_TYPE)(o[t][n], p[t][keys], v[0], v[1]);
+            MULTIPLY_AS(V_TYPE)(o[t][n + 1], p[t][keys], v[2], v[3]);
         }
     }
 }

@@ -342,14 +342,21 @@ inlined void refill(ring *ring, const filling *plan, int tile, const worker *w, 
         fill_slot(slot, plan, local_id_again(), w, aligned);
 }
 
+// The other team's turn begins.
+inlined void hand_over(const worker *w)
+{
+    if (TURNS) {
+        WAIT_FOR_COPIES(STAGES - 2);
+        ARRIVE_AT(TURN_OF(1 - w->team), ITEMS);
+    }
+}
+
 // The last turn of team 1, which has no tile of K, is followed by none.
 inlined void end_turn(ring *ring, const worker *w, int has_tile)
 {
     ring->read = next_slot(ring->read);
-    if (TURNS && (w->team == 0 || has_tile)) {
-        WAIT_FOR_COPIES(STAGES - 2);
-        ARRIVE_AT(TURN_OF(1 - w->team), ITEMS);
-    }
+    if (w->team == 0 || has_tile)
+        hand_over(w);
 }
 
 // A turn for the other warps.
@@ -727,32 +734,43 @@ inlined void take_turn(ring *ring, float s[ROW_TILES][KEY_GROUPS][4], float o[RO
     const filling plan = plan_refill(ring, tile, w, a, aligned);
     begin_turn(w);
     const uint slot = w->memory + ring->read;
-    if (MIXED && with_s && with_pv && !SCORE_FULL) {
+#if ALTERNATES && !SCORE_FULL
+    if (with_s && with_pv) {
         const uint k = slot + w->k_lane, v = slot + w->v_lane;
         const int walks = TILES_FOLLOW && aligned; // otherwise there is a plan, which takes registers
         operands x[2];
         if (!walks)
             refill(ring, &plan, tile, w, aligned);
-        multiply_both(s, o, p, x, held, w->q_address, k, v, 0, 1);
-        if (walks) // behind the first operands, which would have to wait for it
-            refill(ring, &plan, tile, w, aligned);
-        multiply_both(s, o, p, x, held, w->q_address, k, v, 1, QK_STEPS);
-    } else {
-        if (!FILL_LATE)
-            refill(ring, &plan, tile, w, aligned);
-        if (with_s && !PV_FIRST)
-            multiply_qk(s, held, w->q_address, slot + w->k_lane);
-        if (FILL_LATE)
-            refill(ring, &plan, tile, w, aligned);
-        if (with_pv) {
-            if (!SCORE_FULL || !any_in_warp(seen != ALL_SEEN))
-                multiply_pv(o, p, slot + w->v_lane, 1, seen);
-            else
-                multiply_pv(o, p, slot + w->v_lane, 0, seen);
+        begin_both(s, x, held, w->q_address, k);
+#pragma unroll
+        for (int step = 0; step < QK_STEPS; step++) {
+            load_step(x, step, held, w->q_address, k, v);
+            if (step == QK_STEPS - 1) { // the other team's first operands come beside the last products
+                hand_over(w);
+                NOTHING_CROSSES(w->team);
+            }
+            multiply_step(s, o, p, &x[step % 2], step);
+            if (walks && step == 0) // behind the first operands, which would have to wait for it
+                refill(ring, &plan, tile, w, aligned);
         }
-        if (with_s && PV_FIRST)
-            multiply_qk(s, held, w->q_address, slot + w->k_lane);
+        ring->read = next_slot(ring->read);
+        return;
     }
+#endif
+    if (!FILL_LATE)
+        refill(ring, &plan, tile, w, aligned);
+    if (with_s && !PV_FIRST)
+        multiply_qk(s, held, w->q_address, slot + w->k_lane);
+    if (FILL_LATE)
+        refill(ring, &plan, tile, w, aligned);
+    if (with_pv) {
+        if (!SCORE_FULL || !any_in_warp(seen != ALL_SEEN))
+            multiply_pv(o, p, slot + w->v_lane, 1, seen);
+        else
+            multiply_pv(o, p, slot + w->v_lane, 0, seen);
+    }
+    if (with_s && PV_FIRST)
+        multiply_qk(s, held, w->q_address, slot + w->k_lane);
     end_turn(ring, w, with_s || is_there(w, tile));
 }
 

@@ -148,14 +148,6 @@ inlined void multiply_pv(float o[ROW_TILES][COLUMN_GROUPS][4], WEIGHTS(p), uint 
     }
 }
 
-typedef int operands; // MIXED is for 16 bits
-
-inlined void multiply_both(float s[ROW_TILES][KEY_GROUPS][4], float o[ROW_TILES][COLUMN_GROUPS][4], WEIGHTS(p),
-                           operands x[2], uint held[Q_HELD + 1][ROW_TILES][4], uint q_address, uint k_address,
-                           uint v_address, const int begin, const int end)
-{
-}
-
 // Row r (0 or 1) of a row tile, times `factor`; aligned (a constant): four columns are stored at once.
 inlined void store_o(__global o_t *row, float o[COLUMN_GROUPS][4], int r, float factor, int lane, int columns,
                      const int aligned)

@@ -28,8 +28,8 @@
 #ifndef FILL_LATE // 1: the next tiles are asked for after the first product of a turn, not before it
 #define FILL_LATE 0
 #endif
-#ifndef MIXED // 1: a turn's two products alternate step by step, where all keys count (16 bits only)
-#define MIXED 0
+#ifndef ALTERNATES // 1: a turn's two products alternate step by step, where all keys count (16 bits only)
+#define ALTERNATES 0
 #endif
 #ifndef Q_HELD // steps of Q's head dim that stay in registers
 #define Q_HELD 0

@@ -18,11 +18,11 @@ typedef struct row {
     int32_t block_k;
     int32_t stages;
     int32_t turns;
-    int32_t late;    /* the next tiles are asked for after a turn's first product, not before it */
-    int32_t mixed;   /* a turn's products alternate step by step, where all keys count */
-    int32_t q_held;  /* steps of 16 columns (f32: 8) of Q in registers */
-    int32_t q_apart; /* 0: Q is loaded where the ring comes to be; it is then held whole */
-    scores most;     /* others would spill */
+    int32_t late;       /* the next tiles are asked for after a turn's first product, not before it */
+    int32_t alternates; /* a turn's products do, step by step, where all keys count */
+    int32_t q_held;     /* steps of 16 columns (f32: 8) of Q in registers */
+    int32_t q_apart;    /* 0: Q is loaded where the ring comes to be; it is then held whole */
+    scores most;        /* others would spill */
 } row;
 
 /* clang-format off */
@@ -31,10 +31,10 @@ typedef struct row {
  * causal, driver 580.159.04, 2026-11-30, where measured. Of 16 bits, the last of each takes no more than the 48 KiB that
  * every driver grants. */
 static const row half_rows[] = {
-    /* dim, row tiles, warps, keys, stages, turns, late, mixed, Q held, apart, most */
-    {64, 2, 8, 64, 3, 1, 0, 0, ALL, 1, FORMULA}, /* 390 / 368 */
-    {64, 2, 8, 64, 4, 1, 0, 0, ALL, 1, FORMULA},
-    {64, 2, 8, 64, 4, 1, 0, 0, ALL, 0, FORMULA},
+    /* dim, row tiles, warps, keys, stages, turns, late, alternates, Q held, apart, most */
+    {64, 2, 8, 64, 3, 1, 0, 1, ALL, 1, FORMULA},
+    {64, 2, 8, 64, 4, 1, 0, 1, ALL, 1, FORMULA},
+    {64, 2, 8, 64, 4, 1, 0, 1, ALL, 0, FORMULA},
     {64, 2, 8, 32, 4, 1, 0, 0, ALL, 1, FULL},
     {64, 2, 8, 32, 4, 1, 0, 0, ALL, 0, FULL},
 
@@ -60,7 +60,7 @@ static const row half_rows[] = {
 
 /* Beyond a head dim of 128 the three terms of a product leave no room for O in the registers. */
 static const row f32_rows[] = {
-    /* dim, row tiles, warps, keys, stages, turns, late, mixed, Q held, apart, most */
+    /* dim, row tiles, warps, keys, stages, turns, late, alternates, Q held, apart, most */
     {64, 1, 8, 64, 2, 0, 0, 0, 0, 1, FORMULA}, /* 58.4 */
     {64, 1, 8, 32, 2, 0, 0, 0, 0, 1, FULL},    /* 49.9 */
     {64, 1, 8, 16, 2, 0, 0, 0, ALL, 0, FULL},
@@ -120,9 +120,9 @@ static void fill_tile(clattn__tile *out, const row *r, const clattn__kernel_shap
     out->local_bytes = local_bytes(r, shape);
     snprintf(out->options, sizeof out->options,
              "-DBLOCK_Q=%d -DBLOCK_K=%d -DROW_TILES=%d -DWARPS=%d -DSTAGES=%d -DTURNS=%d -DFILL_LATE=%d "
-             "-DMIXED=%d -DQ_HELD=%d -DQ_APART=%d",
+             "-DALTERNATES=%d -DQ_HELD=%d -DQ_APART=%d",
              (int)out->block_q, (int)r->block_k, (int)r->row_tiles, (int)r->warps, (int)r->stages,
-             (int)r->turns, (int)r->late, (int)r->mixed, (int)q_steps(r, shape), (int)r->q_apart);
+             (int)r->turns, (int)r->late, (int)r->alternates, (int)q_steps(r, shape), (int)r->q_apart);
     snprintf(out->label, sizeof out->label, "%dx%d, %d warps, %d stages%s", (int)out->block_q,
              (int)r->block_k, (int)r->warps, (int)r->stages, r->turns ? ", in turns" : "");
 }

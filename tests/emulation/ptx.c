@@ -133,6 +133,7 @@ static const struct {
     {"mov.", NULL, PTX_MOVE, 0},
     {"mul.rn.f16x2", NULL, PTX_MULTIPLY_HALVES, 0},
     {"mul.", NULL, PTX_MULTIPLY, 0},
+    {"pmevent", NULL, PTX_FENCE, 0},
     {"prmt.b32", NULL, PTX_PERMUTE, 0},
     {"rcp.approx.", NULL, PTX_RECIPROCAL, 0},
     {"ret", NULL, PTX_RETURN, 0},

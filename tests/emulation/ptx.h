@@ -22,7 +22,7 @@ typedef enum ptx_operation {
     PTX_COPY_BOX,     /* cp.async.bulk.tensor */
     PTX_EXP2,
     PTX_EXPECT, /* mbarrier.expect_tx */
-    PTX_FENCE,  /* any that takes no note here */
+    PTX_FENCE,  /* any that takes no note here; and pmevent, which changes nothing */
     PTX_FMA,
     PTX_LOAD,
     PTX_LOG2,
