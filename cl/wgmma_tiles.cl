@@ -70,7 +70,7 @@ typedef struct query_tile {
     int start_block; // the first to be worked at
     int end_block;   // the last one
     row_blocks blocks[CONSUMERS];
-    int due_block;   // behind which chunks of Q of the next tile are copied
+    int due_block; // behind which chunks of Q of the next tile are copied
     int q_len;
     int kv_len;
     int band_begin;
@@ -79,7 +79,7 @@ typedef struct query_tile {
     float start_max; // in log2 units
     float start_sum;
     float slope;    // of ALiBi, in log2 units
-    int seen_begin; // keys that some row of the sequence may see; others are not read
+    int seen_begin; // keys that some row of the sequence may see; others are not used
     int seen_end;
     int whole_begin; // blocks that need no look at single keys
     int whole_end;

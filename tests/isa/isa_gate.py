@@ -144,8 +144,10 @@ def compile_checked(tool, arguments, work):
 
 
 def clang_arguments(tools, options, bitcode):
-    return ["-x", "cl", *options, "-O3", "-nogpulib", "-Qunused-arguments", "-Wno-linker-warnings", "-Xclang",
-            "-mlink-builtin-bitcode", "-Xclang", os.path.join(tools["libclc"], bitcode)]
+    # A file of a program may not have a name that an option of its has: it would win.
+    return ["-x", "cl", *options, "-O3", "-nogpulib", "-Qunused-arguments", "-Wno-linker-warnings",
+            "-Werror=macro-redefined", "-Xclang", "-mlink-builtin-bitcode", "-Xclang",
+            os.path.join(tools["libclc"], bitcode)]
 
 
 def compile_amd(tools, target, source, options, work):
