@@ -6,7 +6,8 @@
 //     q_lane, k_lane, v_lane       what a work-item adds to addresses of Q, K and V in local memory
 //     load_q, multiply_qk          S = Q K^T
 //     multiply_pv                  O += P V
-//     operands, begin_both, load_step, multiply_step   steps of both, if ALTERNATES (16 bits only)
+//     operands, begin_both, load_step, multiply_step
+//                                  steps of both, if ALTERNATES (here alone)
 //     store_o                      a row of O
 
 #if K_TYPE != TYPE_F32

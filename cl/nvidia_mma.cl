@@ -8,8 +8,9 @@
 // which is what turn i multiplies.
 //
 // With TURNS two teams of warps take turns at the matrix units: while one multiplies, the other exponentiates. A team
-// waits for its turn at a barrier of its own, at which the other arrives when it has multiplied; so the same barrier
-// tells that tiles have come in, and that a slot may be filled again.
+// waits for its turn at a barrier of its own, at which the other arrives when it has multiplied, or, where its products
+// alternate, when it has their last operands; so the same barrier tells that tiles have come in, and that a slot may be
+// filled again.
 
 // ---- Copies ---------------------------------------------------------------------------------------------
 
@@ -804,7 +805,7 @@ inlined void forward(const attention_buffers *in, const attention_args *a, uint 
     // in turn with the other team, for each tile i of keys that the work-group's rows may see, and once more:
     //     ask for the tiles that come STAGES - 1 turns later
     //     S = Q K^T for tile i
-    //     O += P V for tile i - 1
+    //     O += P V for tile i - 1; where every key counts, the two step by step (ALTERNATES)
     // out of turn:
     //     S = -inf where a row may not see a key
     //     P = exp(S - m);  l += row sums of P
