@@ -42,6 +42,7 @@ REQUIRED = {"forward": ("cudnn", 1.15), "mma": ("fa2", 1.2), "features": ("plain
             "f32": ("efficient", 1.4), "naive": ("naive", 4.0)}
 REQUIRED.update({group: ("best", 1.0) for group in ("layout", "dims", "gqa", "window", "varlen", "decode")})
 REQUIRED_SHORT = {"forward": ("best", 1.0)}  # of fewer tokens than these
+REQUIRED_PAGED = ("contiguous", 0.9)  # the time without pages by that with them, at least
 SHORT = 2048
 ONCE = ("sustained", "naive", "memory")  # groups without rounds: what takes long, or is no matter of time
 
@@ -86,6 +87,7 @@ class Row:
     unit: str = "TFLOP/s"
     local_memory: str = ""
     graph: bool = False
+    contiguous: str = ""  # pages: the label of the row without, which comes before
 
 
 # ---- The tables
@@ -171,8 +173,10 @@ def decode_rows(options):
                 more = ("--phase", "decode") + (("--kv-dtype", types) if types != "f16" else ())
                 more += ("--page-size", str(page)) if page else ()
                 peers = () if page or types != "f16" else ("fa2 gqa", "fa2 rows", "cudnn gqa", "cudnn rows")
-                yield Row("decode", f"{types} {f'pages of {page}' if page else 'contiguous':11} ({batch},{length})",
-                          decode_case(options, batch, length), more, peers, unit="GB/s", graph=True)
+                label = f"{types} {{:11}} ({batch},{length})"
+                yield Row("decode", label.format(f"pages of {page}" if page else "contiguous"),
+                          decode_case(options, batch, length), more, peers, unit="GB/s", graph=True,
+                          contiguous=label.format("contiguous") if page else "")
     for splits in filter(None, options.splits.split(",")):
         for batch, length in options.decode_shapes:
             yield Row("decode", f"f16 {splits:>3} splits ({batch},{length})", decode_case(options, batch, length),
@@ -269,6 +273,7 @@ class Run:
         if not self.torch:
             self.record.error("PyTorch", why)
         self.commands = {}
+        self.times = {}  # of rows, by their labels
         self.failed = []
 
     def left(self):
@@ -354,6 +359,8 @@ def rate(entry, milliseconds):
 
 
 def required(row):
+    if row.contiguous:
+        return REQUIRED_PAGED
     table = REQUIRED_SHORT if row.case.q_len < SHORT and row.group in REQUIRED_SHORT else REQUIRED
     return table.get(row.group, ())
 
@@ -368,6 +375,10 @@ def judge(run, row, entry):
         entry["ratios"]["naive"] = entry["naive"]["time_ms_median"] / mine
     if entry["ratios"]:
         entry["ratios"]["best"] = min(entry["ratios"].values())
+    if mine:
+        run.times[row.label] = mine
+        if row.contiguous in run.times:
+            entry["ratios"]["contiguous"] = run.times[row.contiguous] / mine
     entry["required"] = list(required(row))
     if not entry["required"]:
         return
@@ -391,6 +402,8 @@ def print_row(row, entry):
         text += f"  {name} {rate(entry, peer['ms']):.1f}{graph} x{entry['ratios'][name]:.2f}" if peer else f"  {name} -"
     if "of_plain" in entry:
         text += f"  time of plain {entry['of_plain']:.3f}"
+    if "contiguous" in entry["ratios"]:
+        text += f"  of contiguous x{entry['ratios']['contiguous']:.2f}"
     if "naive" in entry:
         text += f"  naive {rate(entry, entry['naive']['time_ms_median']):.1f} " \
                 f"x{entry['naive']['time_ms_median'] / result['time_ms_median']:.1f}"

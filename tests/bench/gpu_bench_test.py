@@ -39,9 +39,18 @@ JUDGED = (("forward", 8192, {"fa2": 2.0, "cudnn": 1.16}, True), ("forward", 8192
 def judge(group, tokens, peers):
     row = gpu_bench.Row(group, "", gpu_bench.Case(1, 1, 1, tokens, tokens, 64, 64))
     entry = {"clattn": {"time_ms_median": 1.0}, "peers": {name: {"ms": time} for name, time in peers.items()}}
-    verdict = types.SimpleNamespace(failed=[])
+    verdict = types.SimpleNamespace(failed=[], times={})
     gpu_bench.judge(verdict, row, entry)
     return entry.get("passes") if bool(verdict.failed) == (entry.get("passes") is False) else "not told"
+
+
+def judge_pages(time):
+    """Of a row with pages, where the one without took 1."""
+    case, verdict = gpu_bench.Case(1, 1, 1, 1, 128, 64, 64), types.SimpleNamespace(failed=[], times={})
+    for label, contiguous, took in (("without", "", 1.0), ("with", "without", time)):
+        entry = {"clattn": {"time_ms_median": took}, "peers": {}}
+        gpu_bench.judge(verdict, gpu_bench.Row("decode", label, case, contiguous=contiguous), entry)
+    return entry.get("passes")
 
 
 def main():
@@ -51,6 +60,7 @@ def main():
         print("no device with the cpu path")
         return 77
     wrong = [f"judged {judge(*case)}: {case}" for *case, expected in JUDGED if judge(*case) is not expected]
+    wrong += [f"pages, time {time}" for time, expected in ((1.1, True), (1.2, False)) if judge_pages(time) is not expected]
     with tempfile.TemporaryDirectory() as folder:
         done, record = run(clattn, folder, "--groups", GROUPS)
         groups = {row["group"] for row in record["rows"]}
@@ -61,6 +71,8 @@ def main():
             wrong.append(f"rows without a figure: {empty}")
         if any(row["clattn"]["time_ms_median"] <= 0 for row in record["rows"] if row["clattn"]):
             wrong.append("times that are none")
+        if not all("contiguous" in row["ratios"] for row in record["rows"] if "pages" in row["label"]):
+            wrong.append("pages without their contiguous row")
         if not all(row["of_plain"] > 0 for row in record["rows"] if row["group"] == "features"):
             wrong.append("features without their plain call")
         if "nvidia_mma does not apply" not in done.stdout or done.returncode not in (0, 1):
