@@ -139,7 +139,7 @@ inlined ulong whole_matrix(uint matrix) { return (ulong)1 << 62 | (ulong)(8 * PA
     "add.s64 b,%[k],(" #j "/4)*(" QUOTED(BLOCK_K) "*8)+(" #j "%% 4)*2; "                                 \
     WGMMA(BLOCK_K) "{" LIST(S_PIECES, S_NAMES, COMMA_TEXT) "},a,b,adds,1,1,0,0; "
 
-// 16 keys of P, from registers, and V, whose rows are keys: 16 of them are 2048 bytes.
+// 16 keys of P, from registers, and V, whose rows are keys: 16 of them are 2048 bytes. All steps but the first add.
 #define PV_STEP(j)                                                                                       \
     "add.s64 b,%[v]," #j "*128; "                                                                        \
     WGMMA(HEAD_DIM_V) "{" LIST(O_PIECES, O_NAMES, COMMA_TEXT) "},"                                       \

@@ -40,8 +40,7 @@ inlined void load_q(uint q[ROW_TILES][4], uint address, int step)
         load_matrices(q[t], address + step * 32 + t * 16 * K_PITCH);
 }
 
-inlined void multiply_qk(float s[ROW_TILES][KEY_GROUPS][4], uint held[Q_HELD + 1][ROW_TILES][4], uint q_address,
-                         uint k_address)
+inlined void clear_scores(float s[ROW_TILES][KEY_GROUPS][4])
 {
 #pragma unroll
     for (int t = 0; t < ROW_TILES; t++)
@@ -50,6 +49,12 @@ inlined void multiply_qk(float s[ROW_TILES][KEY_GROUPS][4], uint held[Q_HELD + 1
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 s[t][n][i] = 0.0f;
+}
+
+inlined void multiply_qk(float s[ROW_TILES][KEY_GROUPS][4], uint held[Q_HELD + 1][ROW_TILES][4], uint q_address,
+                         uint k_address)
+{
+    clear_scores(s);
 #pragma unroll
     for (int step = 0; step < QK_STEPS; step++) {
         if (step >= Q_HELD)
@@ -138,13 +143,7 @@ inlined void load_v(operands *x, int step, uint v_address)
 inlined void begin_both(float s[ROW_TILES][KEY_GROUPS][4], operands x[2], uint held[Q_HELD + 1][ROW_TILES][4],
                         uint q_address, uint k_address)
 {
-#pragma unroll
-    for (int t = 0; t < ROW_TILES; t++)
-#pragma unroll
-        for (int n = 0; n < KEY_GROUPS; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                s[t][n][i] = 0.0f;
+    clear_scores(s);
     load_q_and_k(&x[0], 0, held, q_address, k_address);
 }
 

@@ -553,7 +553,7 @@ inlined void multiply(float s[4 * S_PIECES], float o[4 * O_PIECES], const uint p
     release(my->memory + K_EMPTY(next.stage));
 }
 
-// O += P V of a consumer's last block.
+// Begins O += P V of a consumer's last block (O = P V, likewise).
 inlined void multiply_last(float o[4 * O_PIECES], const uint p[2 * S_PIECES], int weights, const place *my, ring at)
 {
     wait_for_keys(my, my->memory + V_FULL(at.stage), at.parity);
@@ -695,7 +695,9 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void forward(AT
 {
     __local __attribute__((aligned(1024))) uchar memory_bytes[MEMORY_BYTES];
     __local query_tile tiles[DESCRIPTIONS];
-    __local __attribute__((aligned(128))) ulong scratch[3 * 16];
+#if COPY_ENGINE
+    __local __attribute__((aligned(128))) ulong scratch[MAPS * MAP_WORDS];
+#endif
     __local tile_search search;
     const attention_buffers buffers = GATHERED_BUFFERS;
     if (args.num_groups == 0)

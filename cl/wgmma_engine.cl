@@ -2,11 +2,9 @@
 // sees to K, to V and to Q, and waits for nothing but the places that it fills: what a warp does between a place's being
 // empty and its next copy, all consumers wait for.
 
-// ---- Maps of tensors -----------------------------------------------------------------------------------
-
-#define MAP_WORDS 16 // of 64 bits
-
 #if COPY_ENGINE
+
+// ---- Maps of tensors -----------------------------------------------------------------------------------
 
 // Keys that the copy engine copies at a time: a block, or what a page has of it (src/tune_nvidia_wgmma.c sees to it
 // that pages and blocks divide each other).
@@ -15,6 +13,7 @@
 #define BOXES (BLOCK_K / KEY_BOX)
 
 #define MAPS 3 // of k, v and q, in the order of the warps that see to them
+#define MAP_WORDS 16 // of 64 bits
 #define MAPS_BYTES 512
 #define MOST_STRIDE (1l << 39)
 

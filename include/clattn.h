@@ -551,11 +551,11 @@ CLATTN_API clattn_status clattn_alibi_slopes(float *slopes, int32_t heads, float
  *   the product is. Finite scores below -1e30 act as -1e30, so a row filled with a framework's most negative
  *   float gives uniform weights. +inf or NaN in an allowed score makes that row of o and lse NaN.
  * - A row with no allowed key: o = 0, lse = -inf; with a sink: o = 0, lse = sink.
- * - Nothing beyond q_len and kv_len (those of the batch entry) is used: it is not read, or zeros take its
- *   place. NaN and inf in k and v at keys that no row of the call may see (causal bound, window, mask, key
- *   tiles, mask_mod, bias of -inf) change no bit of the result. A NaN in k at a key forbidden to a row never
- *   reaches that row. A NaN in v at a key forbidden to this row but allowed to another may reach it (0 * NaN),
- *   as in every implementation by matrix products.
+ * - Nothing beyond q_len and kv_len (those of the batch entry) is used: it is not read, or read with what
+ *   lies before it and dropped. NaN and inf in k and v at keys that no row of the call may see (causal bound,
+ *   window, mask, key tiles, mask_mod, bias of -inf) change no bit of the result. A NaN in k at a key
+ *   forbidden to a row never reaches that row. A NaN in v at a key forbidden to this row but allowed to
+ *   another may reach it (0 * NaN), as in every implementation by matrix products.
  * - Same inputs, device and plan: same bits.
  * Outputs must not overlap inputs or each other, nor an output's rows one another; inputs may share
  * memory. (Rows of one tensor may lie between those of another, in equal strides.) */

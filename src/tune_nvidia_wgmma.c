@@ -4,8 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What a row is for besides programs for the copy engine whose scores are the products. */
-typedef enum takes { NO_MORE = 0, FORMULA = 1, CHUNKS = 2, BOTH = FORMULA | CHUNKS } takes;
+/* Programs that a row is for besides those for the copy engine whose scores are the products: with softcap
+ * and ALiBi, without the copy engine. */
+enum { FORMULA = 1, CHUNKS = 2, BOTH = FORMULA | CHUNKS };
 
 typedef struct row {
     int32_t max_qk, max_v; /* for head dim classes up to these */
@@ -15,7 +16,7 @@ typedef struct row {
     int32_t stages;        /* blocks of K and V in local memory */
     int32_t q_places;      /* query tiles in local memory */
     int32_t producer_registers, consumer_registers; /* of a work-item; multiples of 8 */
-    takes takes;                                    /* other programs would spill */
+    int32_t takes;                                  /* FORMULA, CHUNKS or BOTH: others would spill */
 } row;
 
 #define EITHER (-1)
