@@ -64,7 +64,8 @@ typedef struct row_blocks {
 } row_blocks;
 
 typedef struct query_tile {
-    int first_row;  // NO_TILE: there is no more to do
+    int first_row; // NO_TILE: there is no more to do
+    int end_row;   // of its rows that exist
     int last_block; // of keys
     int first_block;
     int start_block; // the first to be worked at
@@ -134,26 +135,59 @@ inlined int is_triangular(const attention_args *a)
     return a->window_end <= MAX_LENGTH && a->window_begin <= -a->kv_len;
 }
 
-// The finder's notes: the rounds that it has been through, its share if tiles are shared out, and what holds for all
-// tiles.
+// How tiles are shared out among the work-groups.
+#define IN_ORDER 0 // tile_order.cl
+#define CAUSAL 1   // shares.cl
+#define EVEN 2
+
+#define LOW_ROWS (BLOCK_Q - 64) // of its low tiles
+
+// The finder's notes: the rounds that it has been through, its share, and what holds for all tiles.
 typedef struct tile_search {
     int round;
     int is_aligned;
     int is_by_chunks;
-    int is_shared_out;
-    tile_share share;
+    int law;
+    int lines;
+    int section;
+    causal_share causal;
+    even_share even;
 } tile_search;
 
-// The tile of the next round, as a group's number; or NO_TILE.
-inlined int next_group(__local tile_search *search, const attention_args *a)
+inlined int next_in_order(int round, const __local tile_search *search, const attention_args *a)
 {
-    const int round = search->round++, index = round * (int)get_num_groups(1) + (int)get_group_id(1);
-    const tile_share share = search->share;
-    if (search->is_shared_out)
-        return tile_of_round(round, share);
+    const int index = round * (int)get_num_groups(1) + (int)get_group_id(1);
     if (index >= a->num_groups)
         return NO_TILE;
-    return tile_in_order(a->first_group + index, share.lines, share.tiles, share.section);
+    return tile_in_order(a->first_group + index, search->lines, a->q_tiles, search->section);
+}
+
+// Finds the tile of the next round: its head and sequence, its first row and the end of its rows, if they exist. Returns
+// whether there is one.
+inlined int next_tile(__local query_tile *tile, __local tile_search *search, const attention_buffers *in,
+                      const attention_args *a)
+{
+    const int round = search->round++, is_even = search->law == EVEN;
+    int number = is_even                 ? next_even_tile(&search->even)
+                 : search->law == CAUSAL ? causal_tile(round, search->causal)
+                                         : next_in_order(round, search, a);
+    if (number == NO_TILE)
+        return 0;
+    int row = 0, rows = BLOCK_Q;
+    if (is_even) {
+        const int whole = search->even.whole, tiles = whole + search->even.low, line = number / tiles;
+        const int low = number - line * tiles - whole;
+        row = low < 0 ? (low + whole) * BLOCK_Q : whole * BLOCK_Q + low * LOW_ROWS;
+        rows = low < 0 ? BLOCK_Q : LOW_ROWS;
+        number = line * a->q_tiles;
+    }
+    const work_place place = place_of_group(number, in, a);
+    row += place.q_tile * BLOCK_Q;
+    tile->first_row = row;
+    tile->end_row = row + rows;
+    tile->head = place.head;
+    tile->batch = place.batch;
+    return 1;
 }
 
 // Whether all rows begin at multiples of 16 bytes.
@@ -178,15 +212,27 @@ inlined void begin_search(__local tile_search *search, int is_by_chunks, const a
     search->round = 0;
     search->is_aligned = is_aligned(in, a);
     search->is_by_chunks = is_by_chunks;
-    search->is_shared_out = is_triangular(a) && a->num_groups == lines * a->q_tiles;
-    search->share = make_share((int)get_group_id(1), (int)get_num_groups(1), lines, a->q_tiles, section);
+    search->lines = lines;
+    search->section = section;
+    search->law = IN_ORDER;
+    if (a->num_groups != lines * a->q_tiles) // a piece of the call
+        return;
+    const int me = (int)get_group_id(1), width = (int)get_num_groups(1);
+    if (is_triangular(a)) {
+        search->law = CAUSAL;
+        search->causal = make_causal_share(me, width, lines, a->q_tiles, section);
+    } else if (!has(a, FEATURE_CU_SEQLENS_Q | FEATURE_ALIBI)) {
+        // (ALiBi's order of blocks follows from the tile, which may not follow from how many lines there are.)
+        search->law = EVEN;
+        search->even = make_even_share(me, width, lines, a->q_len, BLOCK_Q, LOW_ROWS, section);
+    }
 }
 
 // A tile is described step by step, each of which takes what it needs from the description so far: the
 // producers have few registers.
 inlined void describe_keys(__local query_tile *tile, int mapped_rows)
 {
-    const int first_row = tile->first_row, last_row = min(first_row + BLOCK_Q, tile->q_len) - 1;
+    const int first_row = tile->first_row, last_row = tile->end_row - 1;
     const int band_begin = tile->band_begin, band_end = tile->band_end, kv_len = tile->kv_len;
     const key_range seen = keys_of_rows(first_row, last_row, kv_len, band_begin, band_end);
     const key_range all = keys_of_rows(0, tile->q_len - 1, kv_len, band_begin, band_end);
@@ -211,7 +257,7 @@ inlined void describe_blocks(__local query_tile *tile)
 #pragma unroll 1
     for (int i = 0; i < CONSUMERS; i++) {
         settle_memory();
-        const int first_row = tile->first_row + 64 * i, last_row = min(first_row + 64, tile->q_len) - 1;
+        const int first_row = tile->first_row + 64 * i, last_row = min(first_row + 64, tile->end_row) - 1;
         const int kv_len = tile->kv_len, start = tile->start_block, end = tile->end_block;
         const int last = (min(last_row + tile->band_end, kv_len) - 1) / BLOCK_K;
         const int unseen = start < end ? 0 : start - clamp(last, end, start);
@@ -234,7 +280,7 @@ inlined void describe_start(__local query_tile *tile, const attention_buffers *i
 // ALiBi's scores are largest beside the rows' own place.
 inlined void describe_order(__local query_tile *tile)
 {
-    const int position = min(tile->first_row + BLOCK_Q, tile->q_len) - 1 + tile->offset; // of the last row
+    const int position = tile->end_row - 1 + tile->offset; // of the last row
     const int start_block = clamp(position / BLOCK_K, tile->first_block, tile->last_block);
     if (start_block < tile->last_block) {
         tile->start_block = start_block;
@@ -298,17 +344,14 @@ inlined void find_tile(__local query_tile *tile, __local tile_search *search, co
 {
 #pragma unroll 1
     for (;;) {
-        tile->first_row = next_group(search, a);
-        settle_memory();
-        if (tile->first_row == NO_TILE)
+        if (!next_tile(tile, search, in, a)) {
+            tile->first_row = NO_TILE;
             return;
-        const work_place place = place_of_group(tile->first_row, in, a);
-        tile->first_row = place.q_tile * BLOCK_Q;
-        tile->head = place.head;
-        tile->batch = place.batch;
+        }
         settle_memory();
         const sequence seq = sequence_of(tile->batch, in, a);
         tile->q_len = seq.q_len;
+        tile->end_row = min(tile->end_row, seq.q_len);
         tile->kv_len = seq.kv_len;
         tile->band_begin = seq.band_begin;
         tile->band_end = seq.band_end;

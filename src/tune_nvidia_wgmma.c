@@ -49,7 +49,7 @@ enum { WARPGROUP = 128, REGISTERS = 65536 };
 /* As the kernel lays it out: panels of 64 columns, barriers, and what describes query tiles. */
 static uint64_t local_bytes(const row *r, const clattn__kernel_shape *shape)
 {
-    enum { PANEL_ROW = 128, DESCRIPTIONS = 8 * 192 + 520 };
+    enum { PANEL_ROW = 128, DESCRIPTIONS = 8 * 192 + 560 };
     const int32_t qk_panels = (shape->dim_qk_class + 63) / 64, v_panels = (shape->dim_v_class + 63) / 64;
     const int32_t q = r->q_places * r->consumers * 64 * qk_panels;
     const int32_t kv = r->stages * r->block_k * (qk_panels + v_panels);

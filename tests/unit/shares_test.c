@@ -11,36 +11,80 @@
 
 #include "../../cl/tile_order.cl"
 
+#define __local
 #include "../../cl/shares.cl"
 
 enum { MOST_TILES = 4096 };
 
-/* Takes all rounds of all work-groups; returns the mean share over the largest, in percent. */
-static int share_out(int width, int lines, int tiles, int section)
+typedef struct shares {
+    char is_taken[MOST_TILES];
+    int count;
+    long most, all;
+} shares;
+
+static void begin(shares *s, int tiles)
 {
-    static char is_taken[MOST_TILES];
-    long most = 0, all = 0;
-    int count = 0;
-    assert_true(lines * tiles <= MOST_TILES);
-    memset(is_taken, 0, sizeof is_taken);
+    assert_true(tiles <= MOST_TILES);
+    memset(s, 0, sizeof *s);
+}
+
+static void take(shares *s, int tile, int tiles)
+{
+    assert_in_range(tile, 0, tiles - 1);
+    assert_false(s->is_taken[tile]);
+    s->is_taken[tile] = 1;
+    s->count++;
+}
+
+static void end_share(shares *s, long cost)
+{
+    s->most = cost > s->most ? cost : s->most;
+    s->all += cost;
+}
+
+/* The mean share over the largest, in percent. */
+static int evenness(const shares *s, int width) { return (int)(100 * s->all / ((long)width * s->most)); }
+
+/* Takes all rounds of all work-groups. */
+static int share_causal(int width, int lines, int tiles, int section)
+{
+    shares s;
+    begin(&s, lines * tiles);
     for (int me = 0; me < width; me++) {
-        long share = 0;
-        const tile_share shared = make_share(me, width, lines, tiles, section);
-        for (int round = 0;; round++) {
-            const int tile = tile_of_round(round, shared);
-            if (tile == NO_TILE)
-                break;
-            assert_in_range(tile, 0, lines * tiles - 1);
-            assert_false(is_taken[tile]);
-            is_taken[tile] = 1;
-            count++;
-            share += tile % tiles + 1;
+        long cost = 0;
+        const causal_share share = make_causal_share(me, width, lines, tiles, section);
+        for (int round = 0, tile; (tile = causal_tile(round, share)) != NO_TILE; round++) {
+            take(&s, tile, lines * tiles);
+            cost += tile % tiles + 1;
         }
-        most = share > most ? share : most;
-        all += share;
+        end_share(&s, cost);
     }
-    assert_int_equal(count, lines * tiles);
-    return (int)(100 * all / ((long)width * most));
+    assert_int_equal(s.count, lines * tiles);
+    return evenness(&s, width);
+}
+
+enum { TILE_ROWS = 192, LOW_TILE_ROWS = 128 };
+
+/* Likewise. The tiles of a line have all its rows. */
+static int share_evenly(int width, int lines, int rows, int section)
+{
+    shares s;
+    const even_share all = make_even_share(0, width, lines, rows, TILE_ROWS, LOW_TILE_ROWS, section);
+    const int tiles = all.whole + all.low;
+    assert_in_range(all.whole * TILE_ROWS + all.low * LOW_TILE_ROWS, rows, rows + LOW_TILE_ROWS - 1);
+    begin(&s, lines * tiles);
+    for (int me = 0; me < width; me++) {
+        long cost = 0;
+        even_share share = make_even_share(me, width, lines, rows, TILE_ROWS, LOW_TILE_ROWS, section);
+        for (int tile; (tile = next_even_tile(&share)) != NO_TILE;) {
+            take(&s, tile, lines * tiles);
+            cost += tile % tiles < share.whole ? WHOLE_COST : LOW_COST;
+        }
+        end_share(&s, cost);
+    }
+    assert_int_equal(s.count, lines * tiles);
+    assert_int_equal(s.most, largest_share(lines * all.whole, lines * all.low, width));
+    return evenness(&s, width);
 }
 
 static void test_every_tile_once(void **state)
@@ -48,17 +92,21 @@ static void test_every_tile_once(void **state)
     (void)state;
     for (int lines = 1; lines <= 12; lines++)
         for (int tiles = 1; tiles <= 12; tiles++)
-            for (int width = 1; width <= lines * tiles; width++)
-                share_out(width, lines, tiles, 1 + (tiles + width) % lines);
+            for (int width = 1; width <= lines * tiles; width++) {
+                share_causal(width, lines, tiles, 1 + (tiles + width) % lines);
+                share_evenly(width, lines, 64 * tiles - width % 64, 1 + (tiles + width) % lines);
+            }
     for (unsigned i = 0; i < 500; i++) {
         const int lines = (int)(1 + i % 61), tiles = (int)(1 + i % 67);
-        share_out((int)(1 + i * 37u % (unsigned)(lines * tiles)), lines, tiles,
-                  (int)(1 + i % 13 % (unsigned)lines));
+        const int width = (int)(1 + i * 37u % (unsigned)(lines * tiles)),
+                  section = (int)(1 + i % 13 % (unsigned)lines);
+        share_causal(width, lines, tiles, section);
+        share_evenly(width, lines, (int)(1 + i * 101u % 9000u), section);
     }
 }
 
 /* 132 work-groups, as an H200 has, and lengths of 2048, 8192 and 16384 in tiles of 128 and 192 rows. */
-static void test_shares_are_even(void **state)
+static void test_causal_shares_are_even(void **state)
 {
     static const struct {
         int lines, tiles;
@@ -66,10 +114,26 @@ static void test_shares_are_even(void **state)
                  {128, 11}, {128, 16}, {32, 43}, {32, 64}, {16, 86}, {16, 128}};
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const int even = share_out(132, cases[i].lines, cases[i].tiles, 8);
-        if (even < 98)
+        const int even = share_causal(132, cases[i].lines, cases[i].tiles, 8);
+        if (even < 96)
             fail_msg("%d lines of %d tiles: the largest share is %d%% from even", cases[i].lines,
                      cases[i].tiles, 100 - even);
+    }
+}
+
+/* Likewise, with lines of these rows. The mean is of what is taken, low tiles too. */
+static void test_even_shares_are_even(void **state)
+{
+    static const struct {
+        int lines, rows;
+    } cases[] = {{512, 512},  {256, 1024}, {128, 2048}, {64, 4096},  {32, 8192}, {16, 16384},
+                 {1024, 512}, {512, 1024}, {256, 2048}, {128, 4096}, {64, 8192}, {32, 16384}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const int even = share_evenly(132, cases[i].lines, cases[i].rows, 8);
+        if (even < 95)
+            fail_msg("%d lines of %d rows: the largest share is %d%% from even", cases[i].lines,
+                     cases[i].rows, 100 - even);
     }
 }
 
@@ -77,7 +141,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_tile_once),
-        cmocka_unit_test(test_shares_are_even),
+        cmocka_unit_test(test_causal_shares_are_even),
+        cmocka_unit_test(test_even_shares_are_even),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
