@@ -43,6 +43,8 @@ REQUIRED = {"forward": ("cudnn", 1.15), "mma": ("fa2", 1.2), "features": ("plain
 REQUIRED.update({group: ("best", 1.0) for group in ("layout", "dims", "gqa", "window", "varlen", "decode")})
 REQUIRED_SHORT = {"forward": ("best", 1.0)}  # of fewer tokens than these
 REQUIRED_PAGED = ("contiguous", 0.9)  # the time without pages by that with them, at least
+REQUIRED_LONG = ("copies", 0.95)  # the rate of decode, with SET_BYTES of K and V or more, by that of copies
+REQUIRED_PORTABLE = {False: ("multiply-adds", 0.665), True: ("multiply-adds", 0.6)}  # the rate by their ceiling, if causal
 SHORT = 2048
 ONCE = ("sustained", "naive", "memory")  # groups without rounds: what takes long, or is no matter of time
 
@@ -63,6 +65,10 @@ class Case:
     window: tuple = ()
     seqlens: tuple = ()
     sets: int = 1
+
+    def kv_bytes(self):
+        """Of K and V, 16-bit."""
+        return 2 * self.batch * self.heads_kv * self.kv_len * (self.dim_qk + self.dim_v)
 
     def words(self):
         dims = f"{self.dim_qk}" if self.dim_qk == self.dim_v else f"{self.dim_qk}:{self.dim_v}"
@@ -162,8 +168,9 @@ def varlen_rows(options):
 
 
 def decode_case(options, batch, length):
-    bytes_of_set = batch * 8 * length * 128 * 2 * 2
-    return Case(batch, 32, 8, 1, length, 128, 128, sets=max(2, -(-SET_BYTES * options.tokens // 16384 // bytes_of_set)))
+    case = Case(batch, 32, 8, 1, length, 128, 128)
+    case.sets = max(2, -(-SET_BYTES * options.tokens // 16384 // case.kv_bytes()))
+    return case
 
 
 def decode_rows(options):
@@ -360,9 +367,12 @@ def rate(entry, milliseconds):
 
 def required(row):
     if row.contiguous:
-        return REQUIRED_PAGED
+        return [REQUIRED_PAGED]
+    if row.group == "portable":
+        return [] if row.local_memory else [REQUIRED_PORTABLE[row.case.causal]]
     table = REQUIRED_SHORT if row.case.q_len < SHORT and row.group in REQUIRED_SHORT else REQUIRED
-    return table.get(row.group, ())
+    bounds = [table[row.group]] if row.group in table else []
+    return bounds + [REQUIRED_LONG] * (row.group == "decode" and row.case.kv_bytes() >= SET_BYTES)
 
 
 def judge(run, row, entry):
@@ -379,15 +389,26 @@ def judge(run, row, entry):
         run.times[row.label] = mine
         if row.contiguous in run.times:
             entry["ratios"]["contiguous"] = run.times[row.contiguous] / mine
-    entry["required"] = list(required(row))
-    if not entry["required"]:
-        return
-    peer, bound = entry["required"]
+        if row.group == "decode" and run.record.document["torch"]:
+            entry["ratios"]["copies"] = entry["clattn"]["gbps"] / run.record.document["torch"]["copy_gbps"]
+        if row.group == "portable":
+            entry["ratios"]["multiply-adds"] = entry["clattn"]["ceiling_fraction"]
+    entry["required"] = required(row)
+    verdicts = [judge_one(run, row, entry, *bound) for bound in entry["required"]]
+    known = [verdict for verdict in verdicts if verdict is not None]
+    entry["passes"] = all(known) if known else None
+
+
+def judge_one(run, row, entry, peer, bound):
+    """Whether a ratio is as asked for; None if it is not known."""
     value = entry.get("of_plain") if peer == "plain" else entry["ratios"].get(peer)
-    entry["passes"] = None if value is None else value <= bound if peer == "plain" else value >= bound
-    if entry["passes"] is False:
-        run.failed.append(f"{row.group}: {row.label}: {value:.2f}, asked for "
+    if value is None:
+        return None
+    passes = value <= bound if peer == "plain" else value >= bound
+    if not passes:
+        run.failed.append(f"{row.group}: {row.label}: {value:.3f}, asked for "
                           f"{'at most' if peer == 'plain' else 'at least'} {bound} of {peer}")
+    return passes
 
 
 def print_row(row, entry):
@@ -404,6 +425,9 @@ def print_row(row, entry):
         text += f"  time of plain {entry['of_plain']:.3f}"
     if "contiguous" in entry["ratios"]:
         text += f"  of contiguous x{entry['ratios']['contiguous']:.2f}"
+    for name in "copies", "multiply-adds":
+        if name in entry["ratios"]:
+            text += f"  {entry['ratios'][name]:.3f} of {name}"
     if "naive" in entry:
         text += f"  naive {rate(entry, entry['naive']['time_ms_median']):.1f} " \
                 f"x{entry['naive']['time_ms_median'] / result['time_ms_median']:.1f}"

@@ -38,19 +38,38 @@ JUDGED = (("forward", 8192, {"fa2": 2.0, "cudnn": 1.16}, True), ("forward", 8192
 
 def judge(group, tokens, peers):
     row = gpu_bench.Row(group, "", gpu_bench.Case(1, 1, 1, tokens, tokens, 64, 64))
-    entry = {"clattn": {"time_ms_median": 1.0}, "peers": {name: {"ms": time} for name, time in peers.items()}}
-    verdict = types.SimpleNamespace(failed=[], times={})
+    entry = {"clattn": {"time_ms_median": 1.0, "gbps": 0}, "peers": {name: {"ms": time} for name, time in peers.items()}}
+    verdict = no_verdicts(None)
     gpu_bench.judge(verdict, row, entry)
-    return entry.get("passes") if bool(verdict.failed) == (entry.get("passes") is False) else "not told"
+    return entry["passes"] if bool(verdict.failed) == (entry["passes"] is False) else "not told"
+
+
+def no_verdicts(torch):
+    return types.SimpleNamespace(failed=[], times={}, record=types.SimpleNamespace(document={"torch": torch}))
 
 
 def judge_pages(time):
     """Of a row with pages, where the one without took 1."""
-    case, verdict = gpu_bench.Case(1, 1, 1, 1, 128, 64, 64), types.SimpleNamespace(failed=[], times={})
+    case, verdict = gpu_bench.Case(1, 1, 1, 1, 128, 64, 64), no_verdicts(None)
     for label, contiguous, took in (("without", "", 1.0), ("with", "without", time)):
         entry = {"clattn": {"time_ms_median": took}, "peers": {}}
         gpu_bench.judge(verdict, gpu_bench.Row("decode", label, case, contiguous=contiguous), entry)
-    return entry.get("passes")
+    return entry["passes"]
+
+
+def judge_copies(batch, cudnn, gbps):
+    """Of a row of decode on a device that copies 1000 GB/s."""
+    case = gpu_bench.Case(batch, 32, 8, 1, 8192, 128, 128)
+    entry = {"clattn": {"time_ms_median": 1.0, "gbps": gbps}, "peers": {"cudnn gqa": {"ms": cudnn}}}
+    gpu_bench.judge(no_verdicts({"copy_gbps": 1000}), gpu_bench.Row("decode", "", case), entry)
+    return entry["passes"]
+
+
+def judge_portable(causal, local_memory, fraction):
+    case = gpu_bench.Case(1, 1, 1, 8192, 8192, 64, 64, causal=causal)
+    entry = {"clattn": {"time_ms_median": 1.0, "ceiling_fraction": fraction}, "peers": {}}
+    gpu_bench.judge(no_verdicts(None), gpu_bench.Row("portable", "", case, local_memory=local_memory), entry)
+    return entry["passes"]
 
 
 def main():
@@ -61,6 +80,11 @@ def main():
         return 77
     wrong = [f"judged {judge(*case)}: {case}" for *case, expected in JUDGED if judge(*case) is not expected]
     wrong += [f"pages, time {time}" for time, expected in ((1.1, True), (1.2, False)) if judge_pages(time) is not expected]
+    wrong += [f"copies: {case}" for *case, expected in ((16, 1.1, 960, True), (16, 1.1, 940, False), (16, 0.9, 960, False),
+                                                        (8, 1.1, 500, True)) if judge_copies(*case) is not expected]
+    wrong += [f"portable: {case}" for *case, expected in ((False, "", 0.67, True), (False, "", 0.66, False),
+                                                          (True, "", 0.61, True), (True, "", 0.59, False),
+                                                          (False, "32K", 0.5, None)) if judge_portable(*case) is not expected]
     with tempfile.TemporaryDirectory() as folder:
         done, record = run(clattn, folder, "--groups", GROUPS)
         groups = {row["group"] for row in record["rows"]}
