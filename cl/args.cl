@@ -19,6 +19,7 @@
 #define FEATURE_CU_SEQLENS_K 0x8000
 #define FEATURE_K_SCALE 0x20000
 #define FEATURE_V_SCALE 0x40000
+#define FEATURE_BATCH_INVARIANT 0x200000
 
 #define LOW_CAP 0.25f // in units of the cap: so far low_cap serves
 

@@ -221,8 +221,8 @@ inlined void begin_search(__local tile_search *search, int is_by_chunks, const a
     if (is_triangular(a)) {
         search->law = CAUSAL;
         search->causal = make_causal_share(me, width, lines, a->q_tiles, section);
-    } else if (!has(a, FEATURE_CU_SEQLENS_Q | FEATURE_ALIBI)) {
-        // (ALiBi's order of blocks follows from the tile, which may not follow from how many lines there are.)
+    } else if (!has(a, FEATURE_CU_SEQLENS_Q) && !(has(a, FEATURE_ALIBI) && has(a, FEATURE_BATCH_INVARIANT))) {
+        // (Low tiles follow from how many lines there are, and ALiBi's order of blocks from the tile.)
         search->law = EVEN;
         search->even = make_even_share(me, width, lines, a->q_len, BLOCK_Q, LOW_ROWS, section);
     }
