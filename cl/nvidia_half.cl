@@ -177,20 +177,52 @@ inlined void multiply_step(float s[ROW_TILES][KEY_GROUPS][4], float o[ROW_TILES]
     }
 }
 
-// Row r (0 or 1) of a row tile, times `factor`; aligned (a constant): pairs of columns are stored at once.
-inlined void store_o(__global o_t *row, float o[COLUMN_GROUPS][4], int r, float factor, int lane, int columns,
+// Of x and y, one of two lanes keeps x, the other, which is `odd`, y; each gets what the other does not keep.
+#define CHANGE_OVER(x, y, odd, mask)                         \
+    {                                                        \
+        const uint other = bits_across((odd) ? x : y, mask); \
+        y = (odd) ? y : other;                               \
+        x = (odd) ? other : x;                               \
+    }
+
+// Four column groups of a row are with four lanes, two columns of each. Lanes change over, so that each has a whole group:
+// that of its own number.
+inlined uint4 group_of_lane(uint4 pairs, int lane)
+{
+    CHANGE_OVER(pairs.x, pairs.y, lane & 1, 1)
+    CHANGE_OVER(pairs.z, pairs.w, lane & 1, 1)
+    CHANGE_OVER(pairs.x, pairs.z, lane & 2, 2)
+    CHANGE_OVER(pairs.y, pairs.w, lane & 2, 2)
+    return pairs;
+}
+
+// Row r (0 or 1) of a row tile, if it exists, times `factor`. aligned (a constant): columns are stored as whole chunks, or
+// in pairs of f32.
+inlined void store_o(__global o_t *row, float o[COLUMN_GROUPS][4], int r, float factor, int exists, int lane, int columns,
                      const int aligned)
 {
+#if O_TYPE != TYPE_F32
+    if (aligned) {
+#define PAIR(i) PACK_AS(O_TYPE)(o[n + i][2 * r] * factor, o[n + i][2 * r + 1] * factor)
+#pragma unroll
+        for (int n = 0; n < COLUMN_GROUPS; n += 4) {
+            const uint4 chunk = group_of_lane((uint4)(PAIR(0), PAIR(1), PAIR(2), PAIR(3)), lane);
+            const int column = 8 * (n + lane % 4);
+            if (exists && column < columns)
+                *(__global uint4 *)(row + column) = chunk;
+        }
+#undef PAIR
+        return;
+    }
+#endif
+    if (!exists)
+        return;
 #pragma unroll
     for (int n = 0; n < COLUMN_GROUPS; n++) {
         const int column = 8 * n + lane % 4 * 2;
         const float x = o[n][2 * r] * factor, y = o[n][2 * r + 1] * factor;
-        if (aligned && column + 1 < columns) {
-#if O_TYPE == TYPE_F32
+        if (O_TYPE == TYPE_F32 && aligned && column + 1 < columns) {
             *(__global float2 *)(row + column) = (float2)(x, y);
-#else
-            *(__global uint *)(row + column) = PACK_AS(O_TYPE)(x, y);
-#endif
         } else {
             if (column < columns)
                 STORE1(O_TYPE)(row, column, x);

@@ -645,6 +645,31 @@ inlined float move_reference(float s[KEY_GROUPS][4], float o[COLUMN_GROUPS][4], 
     return moved;
 }
 
+// First references of rows of which nothing has been summed up yet: the largest score of a few keys is mostly near enough
+// to the largest of all. Where scores may not be lowered by it, the exact step follows.
+#define GUESS_GROUPS 2 // of eight keys
+
+inlined void guess_references(float s[ROW_TILES][KEY_GROUPS][4], float exponent[ROW_TILES][2], const worker *w,
+                              const attention_args *a)
+{
+#pragma unroll
+    for (int t = 0; t < ROW_TILES; t++)
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            float largest = SCORE_FORBIDDEN;
+#pragma unroll
+            for (int n = 0; n < GUESS_GROUPS && n < KEY_GROUPS; n++)
+#pragma unroll
+                for (int e = 0; e < 2; e++)
+                    largest = fmax(largest, settled(s[t][n][2 * r + e], a));
+            largest = fmax(largest, across(largest, 1));
+            largest = fmax(largest, across(largest, 2));
+            exponent[t][r] = exponent_of(largest);
+            if (exponent[t][r] == exponent[t][r])
+                M_OF(w, t, r) = largest;
+        }
+}
+
 // P = exp(S - m), row sums to l.
 inlined void weigh(WEIGHTS(p), float s[ROW_TILES][KEY_GROUPS][4], float o[ROW_TILES][COLUMN_GROUPS][4],
                    float l[ROW_TILES][2], float exponent[ROW_TILES][2], const worker *w, const attention_args *a)
@@ -667,7 +692,7 @@ inlined void weigh(WEIGHTS(p), float s[ROW_TILES][KEY_GROUPS][4], float o[ROW_TI
         }
         outgrown |= !(sum[t][0] <= LARGEST_SUM) | !(sum[t][1] <= LARGEST_SUM);
     }
-    if (any_in_warp(outgrown)) {
+    if (__builtin_expect(any_in_warp(outgrown), 0)) {
 #pragma unroll
         for (int t = 0; t < ROW_TILES; t++) {
             float m[2];
@@ -716,12 +741,12 @@ inlined void store_results(float o[ROW_TILES][COLUMN_GROUPS][4], float l[ROW_TIL
             const float own = exp2_of((m - largest) * LOG2_E);
             const float total = sum * own + sink.sum * exp2_of((sink_m - largest) * LOG2_E);
             const int empty = total == 0.0f; // no key was allowed
-            if (row > w->last_row)
-                continue;
-            if (w->lane % 4 == 0 && has(a, FEATURE_LSE))
+            const int exists = row <= w->last_row;
+            if (exists && w->lane % 4 == 0 && has(a, FEATURE_LSE))
                 in->lse[query_base(&a->lse, w->batch, w->head, &w->seq) + row * a->lse.token] =
                     (empty ? -INFINITY : largest + log(total)) * a->lse_unit;
-            store_o(head + row * a->o.token, o[t], r, empty ? 0.0f : own / total, w->lane, a->head_dim_v, aligned);
+            store_o(head + row * a->o.token, o[t], r, empty ? 0.0f : own / total, exists, w->lane, a->head_dim_v,
+                    aligned);
         }
 }
 
@@ -819,6 +844,7 @@ inlined void forward(const attention_buffers *in, const attention_args *a, uint 
         take_turn(&ring, s, o, p, held, 0, tile, w, a, 1, 0, aligned);
         uint seen = finish_scores(s, w, tile, in, a);
         tile = next_tile(w, tile + BLOCK_K, a);
+        guess_references(s, exponent, w, a);
         while (tile < w->keys_of_warp.end) {
             weigh(p, s, o, l, exponent, w, a);
             take_turn(&ring, s, o, p, held, seen, tile, w, a, 1, 1, aligned);

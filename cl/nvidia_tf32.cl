@@ -148,10 +148,12 @@ inlined void multiply_pv(float o[ROW_TILES][COLUMN_GROUPS][4], WEIGHTS(p), uint 
     }
 }
 
-// Row r (0 or 1) of a row tile, times `factor`; aligned (a constant): four columns are stored at once.
-inlined void store_o(__global o_t *row, float o[COLUMN_GROUPS][4], int r, float factor, int lane, int columns,
+// Row r (0 or 1) of a row tile, if it exists, times `factor`; aligned (a constant): four columns are stored at once.
+inlined void store_o(__global o_t *row, float o[COLUMN_GROUPS][4], int r, float factor, int exists, int lane, int columns,
                      const int aligned)
 {
+    if (!exists)
+        return;
 #pragma unroll
     for (int q = 0; q < COLUMN_GROUPS; q += 4)
 #pragma unroll
