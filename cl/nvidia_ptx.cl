@@ -41,6 +41,11 @@ inlined void load_local(uint r[4], uint address)
                          : "r"(address));
 }
 
+inlined void load_local_pair(uint r[2], uint address)
+{
+    __asm__ __volatile__("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(address));
+}
+
 inlined void store_local(uint address, uint4 x)
 {
     __asm__ __volatile__("st.shared.v4.b32 [%0], {%1, %2, %3, %4};"
@@ -175,6 +180,10 @@ inlined float exp2_of(float x) // at most 2 ulp off; results below 2^-126 are ze
     __asm__("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
+
+// *x is worked out up to here: compilers would otherwise put that off to where it is used, and keep all that it follows from
+// until then.
+inlined void keep_here(float *x) { __asm__ __volatile__("" : "+f"(*x)); }
 
 inlined float reciprocal_of(float x) // at most 1 ulp off
 {

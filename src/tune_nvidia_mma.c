@@ -15,6 +15,7 @@ typedef struct row {
     int32_t max_dim;   /* for head dim classes up to this, q.k's and v's */
     int32_t row_tiles; /* of 16 query rows, of a warp */
     int32_t warps;
+    int32_t groups; /* that a multiprocessor has to have room for at once */
     int32_t block_k;
     int32_t stages;
     int32_t turns;
@@ -31,47 +32,48 @@ typedef struct row {
  * causal, driver 580.159.04, 2026-11-30, where measured. Of 16 bits, the last of each takes no more than the 48 KiB that
  * every driver grants. */
 static const row half_rows[] = {
-    /* dim, row tiles, warps, keys, stages, turns, late, alternates, Q held, apart, most */
-    {64, 2, 8, 64, 3, 1, 0, 1, ALL, 1, FORMULA},
-    {64, 2, 8, 64, 4, 1, 0, 1, ALL, 1, FORMULA},
-    {64, 2, 8, 64, 4, 1, 0, 1, ALL, 0, FORMULA},
-    {64, 2, 8, 32, 4, 1, 0, 0, ALL, 1, FULL},
-    {64, 2, 8, 32, 4, 1, 0, 0, ALL, 0, FULL},
+    /* dim, row tiles, warps, groups, keys, stages, turns, late, alternates, Q held, apart, most */
+    {64, 2, 8, 1, 64, 3, 1, 0, 1, ALL, 1, FORMULA},
+    {64, 2, 8, 1, 64, 4, 1, 0, 1, ALL, 1, FORMULA},
+    {64, 2, 8, 1, 64, 4, 1, 0, 1, ALL, 0, FORMULA},
+    {64, 2, 8, 1, 32, 4, 1, 0, 0, ALL, 1, FULL},
+    {64, 2, 8, 1, 32, 4, 1, 0, 0, ALL, 0, FULL},
 
-    {96, 2, 8, 48, 3, 1, 0, 1, 1, 1, FORMULA},
-    {96, 2, 8, 32, 4, 1, 1, 0, 0, 1, FORMULA},
-    {96, 1, 8, 32, 4, 1, 1, 0, ALL, 1, FULL},
-    {96, 1, 8, 32, 3, 1, 1, 0, ALL, 0, FULL},
+    {96, 2, 8, 1, 48, 3, 1, 0, 1, 1, 1, FORMULA},
+    {96, 2, 8, 1, 32, 4, 1, 1, 0, 0, 1, FORMULA},
+    {96, 1, 8, 1, 32, 4, 1, 1, 0, ALL, 1, FULL},
+    {96, 1, 8, 1, 32, 3, 1, 1, 0, ALL, 0, FULL},
 
-    {128, 2, 4, 32, 3, 0, 0, 1, 1, 1, FORMULA},
-    {128, 1, 8, 32, 3, 1, 0, 0, 0, 1, FULL},
-    {128, 1, 8, 32, 2, 0, 0, 0, ALL, 0, FULL},
+    {128, 2, 4, 2, 32, 3, 0, 0, 1, 1, 1, FORMULA},
+    {128, 2, 8, 1, 32, 3, 1, 0, 1, 1, 1, FORMULA},
+    {128, 1, 8, 1, 32, 3, 1, 0, 0, 0, 1, FULL},
+    {128, 1, 8, 1, 32, 2, 0, 0, 0, ALL, 0, FULL},
 
-    {192, 1, 8, 48, 3, 1, 1, 0, 0, 1, LEAN}, /* 289 */
-    {192, 1, 8, 32, 3, 1, 1, 0, 0, 1, FULL}, /* 282 */
-    {192, 1, 8, 32, 3, 1, 1, 0, ALL, 0, FULL},
-    {192, 1, 4, 16, 3, 0, 0, 0, ALL, 0, FULL},
+    {192, 1, 8, 1, 48, 3, 1, 1, 0, 0, 1, LEAN}, /* 289 */
+    {192, 1, 8, 1, 32, 3, 1, 1, 0, 0, 1, FULL}, /* 282 */
+    {192, 1, 8, 1, 32, 3, 1, 1, 0, ALL, 0, FULL},
+    {192, 1, 4, 1, 16, 3, 0, 0, 0, ALL, 0, FULL},
 
-    {256, 1, 8, 32, 2, 0, 0, 0, 0, 1, FORMULA}, /* 261 */
-    {256, 1, 8, 16, 3, 1, 0, 0, 0, 1, FULL},
-    {256, 1, 8, 32, 2, 0, 0, 0, ALL, 0, LEAN},
-    {256, 1, 4, 16, 2, 0, 0, 0, ALL, 0, FORMULA},
+    {256, 1, 8, 1, 32, 2, 0, 0, 0, 0, 1, FORMULA}, /* 261 */
+    {256, 1, 8, 1, 16, 3, 1, 0, 0, 0, 1, FULL},
+    {256, 1, 8, 1, 32, 2, 0, 0, 0, ALL, 0, LEAN},
+    {256, 1, 4, 1, 16, 2, 0, 0, 0, ALL, 0, FORMULA},
 };
 
 /* Beyond a head dim of 128 the three terms of a product leave no room for O in the registers. */
 static const row f32_rows[] = {
-    /* dim, row tiles, warps, keys, stages, turns, late, alternates, Q held, apart, most */
-    {64, 1, 8, 64, 2, 0, 0, 0, 0, 1, FORMULA}, /* 58.4 */
-    {64, 1, 8, 32, 2, 0, 0, 0, 0, 1, FULL},    /* 49.9 */
-    {64, 1, 8, 16, 2, 0, 0, 0, ALL, 0, FULL},
+    /* dim, row tiles, warps, groups, keys, stages, turns, late, alternates, Q held, apart, most */
+    {64, 1, 8, 1, 64, 2, 0, 0, 0, 0, 1, FORMULA}, /* 58.4 */
+    {64, 1, 8, 1, 32, 2, 0, 0, 0, 0, 1, FULL},    /* 49.9 */
+    {64, 1, 8, 1, 16, 2, 0, 0, 0, ALL, 0, FULL},
 
-    {96, 1, 8, 32, 2, 0, 0, 0, 0, 1, FULL},
-    {96, 1, 4, 16, 2, 0, 0, 0, ALL, 0, FULL},
+    {96, 1, 8, 1, 32, 2, 0, 0, 0, 0, 1, FULL},
+    {96, 1, 4, 1, 8, 2, 0, 0, 0, 0, 1, FULL},
 
-    {128, 1, 8, 16, 3, 1, 0, 0, 0, 1, FORMULA}, /* 52.8 */
-    {128, 1, 8, 16, 2, 0, 0, 0, 0, 1, FULL},    /* 45 */
-    {128, 1, 4, 16, 2, 0, 0, 0, 0, 1, FULL},
-    {128, 1, 2, 8, 2, 0, 0, 0, 0, 1, FULL},
+    {128, 1, 8, 1, 24, 2, 0, 0, 0, 0, 1, FORMULA}, /* 58.9 */
+    {128, 1, 8, 1, 16, 2, 0, 0, 0, 0, 1, FULL},    /* 45 */
+    {128, 1, 4, 1, 16, 2, 0, 0, 0, 0, 1, FULL},
+    {128, 1, 2, 1, 8, 2, 0, 0, 0, 0, 1, FULL},
 };
 
 /* clang-format on */
@@ -140,7 +142,7 @@ int clattn__tile_nvidia_mma(clattn__tile *out, const clattn__device *device,
         const row *r = &table.rows[i];
         const size_t work_items = (size_t)(WARP * r->warps);
         if (shape->dim_qk_class > r->max_dim || shape->dim_v_class > r->max_dim ||
-            scores_of(shape) > r->most || local_bytes(r, shape) > device->local_bytes ||
+            scores_of(shape) > r->most || (uint64_t)r->groups * local_bytes(r, shape) > device->local_bytes ||
             work_items > device->max_work_group || work_items > device->max_work_items_0 || index-- > 0)
             continue;
         fill_tile(out, r, shape);
