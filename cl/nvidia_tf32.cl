@@ -17,7 +17,8 @@
 #endif
 #define PV_FIRST 1 // weights are as large as scores, and take their registers
 
-#define HIGH(x) ((x) & 0xffffe000u)
+// Rounded: what is left for `low` then has a bit more than it keeps, not three.
+#define HIGH(x) (((x) + 0x1000u) & 0xffffe000u)
 #define LOW(x) as_uint(as_float(x) - as_float(HIGH(x)))
 
 inlined void split(uint high[4], uint low[4], const uint x[4])
