@@ -182,8 +182,9 @@ inlined float4 multiply_add4(float a, float4 b, float4 c)
 #define STAGE_COUNT(rows, quads)                                                                         \
     (((rows) + STAGE_STEP(quads) - 1) / STAGE_STEP(quads) * STAGE_COLUMNS(quads))
 
-// Whether a piece without anything to be zero is stored without a choice for each quad.
-#define STORES_WHOLE(type) ((type) == TYPE_F32)
+// Whether a piece without anything to be zero is stored without a choice for each quad. (Full scores leave no
+// registers for it.)
+#define STORES_WHOLE(type) ((type) == TYPE_F32 && !SCORE_FULL)
 
 #define K_FETCHES STAGE_COUNT(BLOCK_K, QK_PIECE_QUADS)
 #define V_FETCHES STAGE_COUNT(V_PIECE, V_QUADS)
