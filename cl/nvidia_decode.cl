@@ -966,6 +966,7 @@ inlined void decode(const attention_buffers *in, const attention_args *a, const 
                 o[r][n][x] = 0.0f;
     }
     key_step step = step_from((d->keys.begin & ~15) + d->warp * STEP_KEYS, d, a);
+    key_step next = step_behind(&step, d, a); // before the keys, which wait for the first page
     step_scales scales = {1.0f, 1.0f}, next_scales = scales;
     if (step.first < d->keys.end)
         scales = fetch_scales(step.first, step.pages, d);
@@ -973,7 +974,6 @@ inlined void decode(const attention_buffers *in, const attention_args *a, const 
         fetch_keys(k, step.first, step.pages, d, a, aligned);
         fetch_values(v, step.first, step.pages, d, a, aligned);
     }
-    key_step next = step_behind(&step, d, a);
     if (d->keys.begin < d->keys.end)
         load_q(q, d, in, a, aligned);
     if (d->id == 0 && a->num_splits > 1)

@@ -11,7 +11,8 @@
 // registers, the softmax weights P beside a piece of the V tile:
 //     [ Q: BLOCK_Q rows ] [ K: BLOCK_K rows            ]
 //                         [ P: BLOCK_Q rows | V piece  ]
-// (V inside K stays where it is, and P lies behind K.)
+// (V inside K stays where it is, and P lies behind K.) With K_APART there is room for all three, and the next K
+// comes as soon as the scores are there: P V runs into the next Q K^T without a barrier.
 // Large head dims pass through in pieces of QK_PIECE columns of K (and Q), whose products add up.
 //
 // The softmax is lazy (lazy.cl): scores accumulate on top of -m, exp2 applies at once, and the work-group agrees
@@ -51,6 +52,9 @@
 #ifndef PACK_KV // 1: K and V stay in their storage types in local memory
 #define PACK_KV 0
 #endif
+#ifndef K_APART // 1: K has local memory of its own, beside P and V
+#define K_APART 0
+#endif
 #ifndef UNROLL // steps of the inner loops at a time
 #define UNROLL 1
 #endif
@@ -74,6 +78,8 @@
 #if V_FROM_K
 #undef V_PIECE
 #define V_PIECE BLOCK_K
+#undef K_APART
+#define K_APART 0
 #endif
 
 #define QK_PIECES (HEAD_DIM_QK / QK_PIECE)
@@ -119,16 +125,18 @@ typedef QUAD(V_CELL_TYPE) v_cell;
 #define K_BYTES ((BLOCK_K * K_PITCH + (KEYS_ADJACENT ? ITEMS_X : 0)) * sizeof(k_cell))
 #define P_BYTES (BLOCK_Q * P_PITCH * sizeof(float))
 #define V_BYTES (V_PIECE * V_QUADS * sizeof(v_cell))
-#define P_BEGIN (V_FROM_K ? ROUND_UP_16(K_BYTES) : 0)
-#define TILE_BYTES (V_FROM_K ? P_BEGIN + P_BYTES : LARGER(K_BYTES, P_BYTES + V_BYTES))
+#define P_BEGIN (V_FROM_K || K_APART ? ROUND_UP_16(K_BYTES) : 0)
+#define V_BEGIN (V_FROM_K ? 0 : P_BEGIN + P_BYTES)
+#define TILE_BYTES (V_FROM_K ? P_BEGIN + P_BYTES : LARGER(K_BYTES, V_BEGIN + V_BYTES))
 #define V_PITCH (V_FROM_K ? K_PITCH : V_QUADS)
 
 typedef struct local_memory {
     __local q_cell *q;
     __local k_cell *k;
-    __local float *p;  // over k
+    __local float *p;  // over k, or behind it
     __local v_cell *v; // behind p
     __local float *m;  // references of the rows
+    // Of this tile and the next, in turns:
     volatile __local int *outgrown;
     __local int *seen; // whether some row may see the tile's key; with SCORE_FULL only
 } local_memory;
@@ -161,6 +169,8 @@ inlined float4 multiply_add4(float a, float4 b, float4 c)
 // memory (store), so that the loads of the next piece are under way while this one is computed with. Fetches
 // are unconditional, with rows and columns clamped to what may be read: a condition would keep the registers
 // of what is fetched alive all through the loop. What must be zero becomes so when it is stored.
+// (Quads of float32 are four choices each. So one condition for all of a piece is worth 2% on an H200; the
+// two words of 16-bit quads are not.)
 // Other rows, and Q, which mostly is read once, go all the way in one loop (copy).
 //
 // A work-item's share of a piece of `quads` quads a row is one or more columns of a row, and the same
@@ -171,6 +181,10 @@ inlined float4 multiply_add4(float a, float4 b, float4 c)
 #define STAGE_STEP(quads) (WORK_ITEMS / STAGE_WIDTH(quads))
 #define STAGE_COUNT(rows, quads)                                                                         \
     (((rows) + STAGE_STEP(quads) - 1) / STAGE_STEP(quads) * STAGE_COLUMNS(quads))
+
+// Whether a piece without anything to be zero is stored without a choice for each quad. (Full scores leave no
+// registers for it.)
+#define STORES_WHOLE(type) ((type) == TYPE_F32 && !SCORE_FULL)
 
 #define K_FETCHES STAGE_COUNT(BLOCK_K, QK_PIECE_QUADS)
 #define V_FETCHES STAGE_COUNT(V_PIECE, V_QUADS)
@@ -217,12 +231,23 @@ typedef struct v_source {
     const __local int *seen; // whether some row may see a key of the tile: if not, its value is not to be touched
 } v_source;
 
+// Floats of Q lie turned by one: what meets in a product then comes from places of a quad that differ by one.
+// On NVIDIA, whose registers have two banks, even and odd, that is worth 1 to 2%.
 inlined q_cell make_q_cell(q_quad quad, float scale)
 {
 #if Q_PACKED
     return quad;
 #else
-    return UNPACK_QUAD(Q_TYPE)(quad) * scale;
+    return (UNPACK_QUAD(Q_TYPE)(quad) * scale).yzwx;
+#endif
+}
+
+inlined float4 unpack_q_cell(q_cell cell)
+{
+#if Q_PACKED
+    return UNPACK_QUAD(Q_CELL_TYPE)(cell);
+#else
+    return cell.wxyz;
 #endif
 }
 
@@ -329,6 +354,15 @@ inlined void store_k(__local k_cell *cells, const k_quad fetched[K_FETCHES], con
     const int row0 = stage_row0(id, QK_PIECE_QUADS), quad0 = stage_quad0(id, QK_PIECE_QUADS);
     const int columns = k->columns - first_column - 4 * quad0; // that exist from the first one on
     const int skew_is_linear = !KEYS_ADJACENT || STAGE_STEP(QK_PIECE_QUADS) % KEYS == 0;
+    if (STORES_WHOLE(K_TYPE) && BLOCK_K % STAGE_STEP(QK_PIECE_QUADS) == 0 && k->columns == HEAD_DIM_QK) {
+#pragma unroll
+        for (int i = 0; i < K_FETCHES; i++) {
+            const int row = stage_row(i, QK_PIECE_QUADS), quad = stage_quad(i, QK_PIECE_QUADS);
+            const int slot = skew_is_linear ? k_slot(row0) + k_slot(row) : k_slot(row0 + row);
+            cells[quad0 + slot + quad] = make_k_cell(fetched[i]);
+        }
+        return;
+    }
 #pragma unroll
     for (int i = 0; i < K_FETCHES; i++) {
         const int row = stage_row(i, QK_PIECE_QUADS), quad = stage_quad(i, QK_PIECE_QUADS);
@@ -339,15 +373,15 @@ inlined void store_k(__local k_cell *cells, const k_quad fetched[K_FETCHES], con
 }
 
 // Rows beyond the last, and of keys that masks leave to no row, are zero, as 0 * NaN is NaN. Columns beyond
-// the true head dim hold anything: their part of O is never written. in_tile: the piece's first key in its
-// tile; all_seen: no key is masked, whatever the flags say.
-inlined void copy_v(__local v_cell *cells, const v_source *v, int id, int first_row, int in_tile, int all_seen)
+// the true head dim hold anything: their part of O is never written. first_seen: the flag of the piece's first
+// key; all_seen: no key is masked, whatever the flags say.
+inlined void copy_v(__local v_cell *cells, const v_source *v, int id, int first_row, int first_seen, int all_seen)
 {
 #pragma unroll 1
     for (int i = id; i < V_PIECE * V_QUADS; i += WORK_ITEMS) {
         const int row = first_row + i / V_QUADS, column = i % V_QUADS * 4;
         v_quad value = (v_quad)(0);
-        if (row <= v->last_row && (all_seen || v->seen[in_tile + i / V_QUADS]))
+        if (row <= v->last_row && (all_seen || v->seen[first_seen + i / V_QUADS]))
             value = gather_v(v, row, column);
         cells[i] = make_v_cell(value);
     }
@@ -367,16 +401,23 @@ inlined void fetch_v(v_quad fetched[V_FETCHES], const v_source *v, int id, int f
 }
 
 inlined void store_v(__local v_cell *cells, const v_quad fetched[V_FETCHES], const v_source *v, int id,
-                     int first_row, int in_tile, int all_seen)
+                     int first_row, int first_seen, int all_seen)
 {
     if (!v->aligned) {
-        copy_v(cells, v, id, first_row, in_tile, all_seen);
+        copy_v(cells, v, id, first_row, first_seen, all_seen);
         return;
     }
     const int row0 = stage_row0(id, V_QUADS);
     const int last = v->last_row - first_row - row0;
-    const __local int *seen = v->seen + in_tile + row0;
+    const __local int *seen = v->seen + first_seen + row0;
     __local v_cell *first = cells + row0 * V_QUADS + stage_quad0(id, V_QUADS);
+    if (STORES_WHOLE(V_TYPE) && V_PIECE % STAGE_STEP(V_QUADS) == 0 && all_seen &&
+        first_row + V_PIECE - 1 <= v->last_row) {
+#pragma unroll
+        for (int i = 0; i < V_FETCHES; i++)
+            first[stage_row(i, V_QUADS) * V_QUADS + stage_quad(i, V_QUADS)] = make_v_cell(fetched[i]);
+        return;
+    }
 #pragma unroll
     for (int i = 0; i < V_FETCHES; i++) {
         const int row = stage_row(i, V_QUADS);
@@ -493,20 +534,22 @@ inlined worker make_worker(const attention_buffers *in, const attention_args *a,
 }
 
 // In a K tile that V is taken from: what no row may see must not be multiplied, not even by 0.
-inlined void clear_unseen(const worker *w, int all_seen)
+inlined void clear_unseen(const worker *w, int turn, int all_seen)
 {
     if (!all_seen)
         for (int i = w->id; i < BLOCK_K * V_QUADS; i += WORK_ITEMS)
-            if (!w->whole.seen[i / V_QUADS])
+            if (!w->whole.seen[turn * BLOCK_K + i / V_QUADS])
                 w->whole.v[k_slot(i / V_QUADS) + i % V_QUADS] = (v_cell)(0);
 }
 
-// No key of the next tile has been seen yet.
-inlined void reset_seen(const worker *w)
+// Of a tile that is still to come no score has outgrown its reference, and no key has been seen.
+inlined void reset_flags(const worker *w, int turn)
 {
+    if (w->id == 0)
+        w->whole.outgrown[turn] = 0;
     if (SCORE_FULL)
         for (int i = w->id; i < BLOCK_K; i += WORK_ITEMS)
-            w->whole.seen[i] = 0;
+            w->whole.seen[turn * BLOCK_K + i] = 0;
 }
 
 // A sink takes part in the first split alone.
@@ -529,9 +572,7 @@ inlined void begin_rows(float l[ROWS], float4 o[ROWS][QUADS], const worker *w, c
         for (int c = 0; c < QUADS; c++)
             o[r][c] = (float4)(0.0f);
     }
-    if (w->id == 0)
-        *w->whole.outgrown = 0;
-    reset_seen(w);
+    reset_flags(w, 0);
 }
 
 // Q (or its first piece, if it comes in pieces) and the first piece of the first K tile. Without keys
@@ -561,7 +602,7 @@ inlined void multiply_qk(float s[ROWS][KEYS], const __local q_cell *q, const __l
             keys[n] = UNPACK_QUAD(K_CELL_TYPE)(k[n * KEY_STEP * K_PITCH]);
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
-            const float4 row = UNPACK_QUAD(Q_CELL_TYPE)(q[r * ITEMS_Y * Q_PITCH]);
+            const float4 row = unpack_q_cell(q[r * ITEMS_Y * Q_PITCH]);
 #pragma unroll
             for (int n = 0; n < KEYS; n++)
                 s[r][n] = multiply_add(row.x, keys[n].x, s[r][n]);
@@ -628,29 +669,36 @@ inlined void add_q_k(float s[ROWS][KEYS], const worker *w, int key)
     multiply_qk(s, w->q_cells + (Q_RESIDENT ? (QK_PIECES - 1) * QK_PIECE_QUADS : 0), w->k_cells);
 }
 
-// o += P V: one piece of keys after the other, the next V and at last the first piece of the next K tile
-// coming in meanwhile. (That is loaded after the last tile too, its rows clamped.)
-inlined void add_p_v(float4 o[ROWS][QUADS], const worker *w, int key, int next_key, int all_seen)
+// K of another tile, or its first piece (and Q's, if that comes in pieces).
+inlined void store_tile(const worker *w, const k_quad fetched[K_FETCHES], int key)
+{
+    store_k(w->whole.k, fetched, &w->k, w->id, key, 0);
+    if (!Q_RESIDENT)
+        copy_q(w->whole.q, &w->q, w->id, w->first_row, 0);
+}
+
+// o += P V: one piece of keys after the other, the next V and at last, unless K is apart, the first piece of the
+// next K tile coming in meanwhile. (That is loaded after the last tile too, its rows clamped.)
+inlined void add_p_v(float4 o[ROWS][QUADS], const worker *w, int key, int next_key, int turn, int all_seen)
 {
     for (int piece = 1; piece < V_PIECES; piece++) {
         v_quad v_next[V_FETCHES];
         fetch_v(v_next, &w->v, w->id, key + piece * V_PIECE);
         multiply_pv(o, w->p + (piece - 1) * V_PIECE, w->v_cells);
         barrier(CLK_LOCAL_MEM_FENCE);
-        store_v(w->whole.v, v_next, &w->v, w->id, key + piece * V_PIECE, piece * V_PIECE, all_seen);
+        store_v(w->whole.v, v_next, &w->v, w->id, key + piece * V_PIECE, turn * BLOCK_K + piece * V_PIECE,
+                all_seen);
         barrier(CLK_LOCAL_MEM_FENCE);
     }
     k_quad k_next[K_FETCHES];
-    fetch_k(k_next, &w->k, w->id, next_key, 0);
+    if (!K_APART)
+        fetch_k(k_next, &w->k, w->id, next_key, 0);
     multiply_pv(o, w->p + (V_PIECES - 1) * V_PIECE, w->v_cells);
-    barrier(CLK_LOCAL_MEM_FENCE); // nobody reads P or V any more: K may lie there
-    store_k(w->whole.k, k_next, &w->k, w->id, next_key, 0);
-    if (!Q_RESIDENT)
-        copy_q(w->whole.q, &w->q, w->id, w->first_row, 0);
-    if (w->id == 0)
-        *w->whole.outgrown = 0;
-    reset_seen(w);
-    barrier(CLK_LOCAL_MEM_FENCE);
+    if (!K_APART) {
+        barrier(CLK_LOCAL_MEM_FENCE); // nobody reads P or V any more: K may lie there
+        store_tile(w, k_next, next_key);
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
 }
 
 // ---- Scores and softmax ----------------------------------------------------------------------------------
@@ -741,7 +789,7 @@ inlined void finish_row(float s[KEYS], const worker *w, int row, int first_key, 
 }
 
 // Tells which keys of the tile some row may see.
-inlined void note_seen(float s[ROWS][KEYS], const worker *w)
+inlined void note_seen(float s[ROWS][KEYS], const worker *w, int turn)
 {
 #pragma unroll
     for (int n = 0; n < KEYS; n++) {
@@ -750,7 +798,7 @@ inlined void note_seen(float s[ROWS][KEYS], const worker *w)
         for (int r = 0; r < ROWS; r++)
             seen |= s[r][n] != -INFINITY; // NaN is seen
         if (seen)
-            w->whole.seen[item_key(w->x, n)] = 1;
+            w->whole.seen[turn * BLOCK_K + item_key(w->x, n)] = 1;
     }
 }
 
@@ -813,7 +861,7 @@ inlined void lower_scores(float s[ROWS][KEYS], const worker *w, float scale)
 
 // From products to final scores, relative to their rows' bases; forbidden ones as -inf. class: of the tile, as
 // far as masks go. Returns whether all keys are known to be seen by some row.
-inlined int finish_scores(float s[ROWS][KEYS], const worker *w, int first_key, int class,
+inlined int finish_scores(float s[ROWS][KEYS], const worker *w, int first_key, int turn, int class,
                           const attention_buffers *in, const attention_args *a)
 {
     const int in_band = tile_is_full(w->first_query, w->last_query, first_key, first_key + BLOCK_K - 1,
@@ -830,7 +878,7 @@ inlined int finish_scores(float s[ROWS][KEYS], const worker *w, int first_key, i
     if (!in_band)
         apply_band(s, w, first_key);
     if (class != TILE_FULL) { // by the band alone, the union of rows leaves no hole
-        note_seen(s, w);
+        note_seen(s, w, turn);
         all_seen = 0;
     }
     lower_scores(s, w, 1.0f);
@@ -847,22 +895,29 @@ inlined int finish_scores(float s[ROWS][KEYS], const worker *w, int first_key, i
 // weights.)
 inlined float largest_score(float s[ROWS][KEYS])
 {
-    float largest = s[0][0];
+    float largest[ROWS]; // of each row first: these need not wait for each other
 #pragma unroll
     for (int r = 0; r < ROWS; r++)
+        largest[r] = s[r][0];
 #pragma unroll
-        for (int n = 0; n < KEYS; n++)
-            largest = fmax(largest, s[r][n]);
-    return largest;
+    for (int n = 1; n < KEYS; n++)
+#pragma unroll
+        for (int r = 0; r < ROWS; r++)
+            largest[r] = fmax(largest[r], s[r][n]);
+#pragma unroll
+    for (int r = 1; r < ROWS; r++)
+        largest[0] = fmax(largest[0], largest[r]);
+    return largest[0];
 }
 
-// Whether some row of the work-group needs the exact step. Behind it, nobody reads K any more.
-inlined int any_outgrown(float s[ROWS][KEYS], int anchored, const worker *w)
+// Whether some row of the work-group needs the exact step. Behind it, nobody reads this K, or the P and V before,
+// any more.
+inlined int any_outgrown(float s[ROWS][KEYS], int anchored, const worker *w, int turn)
 {
     if (!anchored || largest_score(s) > LAZY_LIMIT)
-        atomic_or(w->whole.outgrown, 1);
+        atomic_or(w->whole.outgrown + turn, 1);
     barrier(CLK_LOCAL_MEM_FENCE);
-    return *w->whole.outgrown;
+    return w->whole.outgrown[turn];
 }
 
 // The exact online-softmax step: each row's reference moves to its largest score so far, and what was
@@ -1054,29 +1109,41 @@ inlined void forward(const attention_buffers *in, const attention_args *a, const
     //     P = exp(S);  l += row sums of P
     //     O += P V
     // write O / l and ln(sum exp) = m + ln l
+    int turn = 0; // of the flags
     while (tile.first < w->keys.end) {
         const key_tile next = next_tile(w, tile.first + BLOCK_K, a);
         float s[ROWS][KEYS];
+        k_quad k_next[K_FETCHES];
+        v_quad v_first[V_FETCHES];
         const int anchored = begin_scores(s, w);
         add_q_k(s, w, tile.first);
-        const int all_seen = finish_scores(s, w, tile.first, tile.class, in, a);
-        const int outgrown = any_outgrown(s, anchored, w);
-
-        v_quad v_first[V_FETCHES]; // under way during exp2
-        if (!V_FROM_K)
+        if (K_APART) {
             fetch_v(v_first, &w->v, w->id, tile.first);
+            fetch_k(k_next, &w->k, w->id, next.first, 0);
+        }
+        const int all_seen = finish_scores(s, w, tile.first, turn, tile.class, in, a);
+        const int outgrown = any_outgrown(s, anchored, w, turn);
+
+        if (!K_APART && !V_FROM_K)
+            fetch_v(v_first, &w->v, w->id, tile.first); // under way during exp2
         if (outgrown)
             move_references(s, l, o, w);
         store_weights(s, l, w);
         if (V_FROM_K)
-            clear_unseen(w, all_seen);
+            clear_unseen(w, turn, all_seen);
         else
-            store_v(w->whole.v, v_first, &w->v, w->id, tile.first, 0, all_seen);
+            store_v(w->whole.v, v_first, &w->v, w->id, tile.first, turn * BLOCK_K, all_seen);
+        if (K_APART)
+            store_tile(w, k_next, next.first);
+        reset_flags(w, 1 - turn);
         barrier(CLK_LOCAL_MEM_FENCE);
 
-        add_p_v(o, w, tile.first, next.first, all_seen);
+        add_p_v(o, w, tile.first, next.first, turn, all_seen);
+        turn = 1 - turn;
         tile = next;
     }
+    if (K_APART)
+        barrier(CLK_LOCAL_MEM_FENCE); // nobody reads P any more: results may lie there
     store_results(l, o, w, in, a, aligned);
 
     // PoCL 3.1 (2026-11-29) needs this: where the kernel skips a body with barriers, a condition at the very
@@ -1091,13 +1158,13 @@ inlined void forward(const attention_buffers *in, const attention_args *a, const
         __local float4 q_memory[ROUND_UP_16(Q_BYTES) / 16];                                                \
         __local float4 tile_memory[ROUND_UP_16(TILE_BYTES) / 16];                                          \
         __local float references[BLOCK_Q];                                                                 \
-        __local int outgrown;                                                                              \
-        __local int seen[SCORE_FULL ? BLOCK_K : 1];                                                        \
+        __local int outgrown[2];                                                                           \
+        __local int seen[SCORE_FULL ? 2 * BLOCK_K : 1];                                                    \
         const local_memory memory = {(__local q_cell *)q_memory, (__local k_cell *)tile_memory,            \
                                      (__local float *)(tile_memory + P_BEGIN / 16),                        \
-                                     (__local v_cell *)(tile_memory + (V_FROM_K ? 0 : P_BYTES / 16)),      \
+                                     (__local v_cell *)(tile_memory + V_BEGIN / 16),                       \
                                      references,                                                           \
-                                     &outgrown, seen};                                                     \
+                                     outgrown, seen};                                                      \
         const attention_buffers buffers = GATHERED_BUFFERS;                                                \
         if ((int)get_group_id(1) < args.num_groups)                                                        \
             forward(&buffers, &args, &memory, aligned);                                                    \

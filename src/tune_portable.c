@@ -6,9 +6,8 @@
 
 /* Which tensors a row is for, and what stays packed, in its storage type, in local memory. */
 #define ANY 0
-#define ONLY_16 1  /* k and v of 16 bits; nothing packed */
-#define PACK_KV 2  /* k and v of 16 bits, both packed */
-#define PACK_QKV 3 /* q, k and v of 16 bits, all packed */
+#define PACK_KV 1  /* k and v of 16 bits, both packed */
+#define PACK_QKV 2 /* q, k and v of 16 bits, all packed */
 
 #define WHOLE CLATTN_MAX_HEAD_DIM /* as a piece: all columns at once */
 
@@ -22,49 +21,52 @@ typedef struct row {
     int32_t q_resident;
     int32_t v_piece; /* keys of V at a time */
     int32_t storage;
-    int32_t unroll; /* of the inner loops, on NVIDIA; elsewhere it costs registers and stays 1 */
+    int32_t unroll;  /* of the inner loops, on NVIDIA; elsewhere it costs registers and stays 1 */
+    int32_t k_apart; /* K has local memory of its own, beside P and V */
 } row;
 
 /* Best first for each head dim: the first that fits is taken. TFLOP/s on an H200 limited to that much local
  * memory, N = 8192, f16 / f32, driver 580.159.04, 2026-11-30, where measured. The last row fits every device
  * that has 16 KiB and work-groups of 64. */
 static const row rows[] = {
-    /* dim, KiB, block, items, K columns, Q stays, V keys, storage, unroll */
-    {64, 176, 128, 64, 8, 16, WHOLE, 1, 64, ANY, 2}, /* 42.0 / 42.0 */
-    {64, 61, 128, 32, 8, 16, WHOLE, 1, 32, ANY, 1},  /* 40.7 / 41.3 */
-    {64, 37, 64, 48, 8, 8, WHOLE, 1, 24, ANY, 1},    /* 38.4 / 38.9 */
-    {64, 31, 64, 32, 8, 8, WHOLE, 1, 16, ANY, 3},    /* 39.5 / 39.6 */
-    {64, 16, 32, 16, 8, 8, WHOLE, 1, 16, ANY, 2},    /* 33.7 / 32.8 */
+    /* dim, KiB, block, items, K columns, Q stays, V keys, storage, unroll, K apart */
+    {64, 209, 128, 64, 8, 16, WHOLE, 1, 64, ANY, 2, 1}, /* 43.4 / 43.2 */
+    {64, 176, 128, 64, 8, 16, WHOLE, 1, 64, ANY, 2, 0}, /* 42.5 / 42.4 */
+    {64, 61, 128, 32, 8, 16, WHOLE, 1, 32, ANY, 1, 0},  /* 40.7 / 41.3 */
+    {64, 37, 64, 48, 8, 8, WHOLE, 1, 24, ANY, 1, 0},    /* 38.4 / 38.9 */
+    {64, 31, 64, 32, 8, 8, WHOLE, 1, 16, ANY, 2, 0},
+    {64, 16, 32, 16, 8, 8, WHOLE, 1, 16, ANY, 2, 0}, /* 33.7 / 32.8 */
 
-    {96, 164, 128, 32, 8, 16, WHOLE, 1, 32, ANY, 1},
-    {96, 48, 64, 48, 8, 16, WHOLE, 1, 24, ANY, 1},
-    {96, 26, 32, 32, 8, 8, WHOLE, 1, 16, ANY, 1},
-    {96, 14, 16, 16, 8, 8, WHOLE, 1, 16, ANY, 1},
+    {96, 164, 128, 32, 8, 16, WHOLE, 1, 32, ANY, 1, 0},
+    {96, 48, 64, 48, 8, 16, WHOLE, 1, 24, ANY, 1, 0},
+    {96, 26, 32, 32, 8, 8, WHOLE, 1, 16, ANY, 1, 0},
+    {96, 14, 16, 16, 8, 8, WHOLE, 1, 16, ANY, 1, 0},
 
-    {128, 165, 128, 96, 16, 16, WHOLE, 1, 96, ONLY_16, 4}, /* 41.6 */
-    {128, 141, 128, 96, 16, 16, WHOLE, 1, 48, ANY, 4},     /* 40.1 for f32; all 96 keys of V would spill */
-    {128, 59, 64, 48, 16, 8, WHOLE, 1, 24, ANY, 2},        /* 38.2 / 38.0 */
-    {128, 42, 32, 48, 8, 8, WHOLE, 1, 24, ANY, 1},
-    {128, 26, 32, 32, 16, 4, WHOLE, 1, 16, PACK_KV, 2}, /* 33.3 */
-    {128, 25, 32, 16, 8, 8, WHOLE, 1, 8, ANY, 4},       /* 31.1 for f32 */
-    {128, 13, 32, 16, 8, 8, WHOLE, 1, 8, PACK_QKV, 2},  /* 23.4 */
-    {128, 14, 16, 8, 8, 8, WHOLE, 1, 8, ANY, 2},        /* 22.5 for f32 */
+    {128, 215, 128, 96, 16, 16, WHOLE, 1, 96, ANY, 4, 1}, /* 44.1 / 42.5 */
+    {128, 165, 128, 96, 16, 16, WHOLE, 1, 96, ANY, 4, 0}, /* 41.9 / 41.7 */
+    {128, 141, 128, 96, 16, 16, WHOLE, 1, 48, ANY, 4, 0}, /* 40.1 for f32 */
+    {128, 59, 64, 48, 16, 8, WHOLE, 1, 24, ANY, 2, 0},    /* 38.2 / 38.0 */
+    {128, 42, 32, 48, 8, 8, WHOLE, 1, 24, ANY, 1, 0},
+    {128, 26, 32, 32, 16, 4, WHOLE, 1, 16, PACK_KV, 2, 0}, /* 33.4 */
+    {128, 25, 32, 16, 8, 8, WHOLE, 1, 8, ANY, 4, 0},       /* 32.1 for f32 */
+    {128, 13, 32, 16, 8, 8, WHOLE, 1, 8, PACK_QKV, 2, 0},  /* 23.4 */
+    {128, 14, 16, 8, 8, 8, WHOLE, 1, 8, ANY, 2, 0},        /* 22.5 for f32 */
 
-    {256, 131, 64, 128, 32, 8, WHOLE, 1, 32, PACK_KV, 1},
-    {256, 132, 64, 128, 32, 8, 128, 1, 32, ANY, 1},
-    {256, 99, 64, 64, 16, 8, 96, 1, 16, ANY, 1},
-    {256, 49, 32, 32, 16, 8, WHOLE, 1, 16, PACK_KV, 1},
-    {256, 50, 32, 32, 16, 8, 128, 1, 8, ANY, 1},
-    {256, 25, 32, 16, 16, 8, WHOLE, 1, 8, PACK_QKV, 1},
-    {256, 20, 32, 16, 16, 8, 64, 0, 8, ANY, 1},
-    {256, 13, 16, 8, 8, 8, WHOLE, 1, 4, PACK_QKV, 1},
-    {256, 10, 16, 8, 8, 8, 64, 0, 4, ANY, 1},
+    {256, 131, 64, 128, 32, 8, WHOLE, 1, 32, PACK_KV, 1, 0},
+    {256, 132, 64, 128, 32, 8, 128, 1, 32, ANY, 1, 0},
+    {256, 99, 64, 64, 16, 8, 96, 1, 16, ANY, 1, 0},
+    {256, 49, 32, 32, 16, 8, WHOLE, 1, 16, PACK_KV, 1, 0},
+    {256, 50, 32, 32, 16, 8, 128, 1, 8, ANY, 1, 0},
+    {256, 25, 32, 16, 16, 8, WHOLE, 1, 8, PACK_QKV, 1, 0},
+    {256, 20, 32, 16, 16, 8, 64, 0, 8, ANY, 1, 0},
+    {256, 13, 16, 8, 8, 8, WHOLE, 1, 4, PACK_QKV, 1, 0},
+    {256, 10, 16, 8, 8, 8, 64, 0, 4, ANY, 1, 0},
 
-    {576, 124, 32, 128, 32, 8, 96, 1, 16, ANY, 1},
-    {576, 100, 32, 64, 16, 16, 64, 1, 8, ANY, 1},
-    {576, 57, 16, 32, 16, 8, 64, 1, 8, ANY, 1},
-    {576, 25, 16, 32, 16, 8, 64, 0, 8, ANY, 1},
-    {576, 12, 8, 16, 8, 8, 32, 0, 4, ANY, 1},
+    {576, 124, 32, 128, 32, 8, 96, 1, 16, ANY, 1, 0},
+    {576, 100, 32, 64, 16, 16, 64, 1, 8, ANY, 1, 0},
+    {576, 57, 16, 32, 16, 8, 64, 1, 8, ANY, 1, 0},
+    {576, 25, 16, 32, 16, 8, 64, 0, 8, ANY, 1, 0},
+    {576, 12, 8, 16, 8, 8, 32, 0, 4, ANY, 1, 0},
 };
 
 /* Come first where compilers spill when a work-item owns eight query rows: these own four. On Intel's GPUs
@@ -73,11 +75,11 @@ static const row rows[] = {
 #define INTEL_OPTIONS " -cl-intel-256-GRF-per-thread"
 /* clang-format off */
 static const row light_rows[] = {
-    {64, 31, 64, 32, 8, 16, WHOLE, 1, 16, ANY, 1},
-    {96, 41, 64, 32, 8, 16, WHOLE, 1, 16, ANY, 1},
-    {128, 51, 64, 32, 16, 16, WHOLE, 1, 16, ANY, 1},
-    {128, 26, 32, 32, 16, 8, WHOLE, 1, 16, PACK_KV, 1},
-    {128, 25, 32, 16, 16, 8, WHOLE, 1, 8, ANY, 1},
+    {64, 31, 64, 32, 8, 16, WHOLE, 1, 16, ANY, 1, 0},
+    {96, 41, 64, 32, 8, 16, WHOLE, 1, 16, ANY, 1, 0},
+    {128, 51, 64, 32, 16, 16, WHOLE, 1, 16, ANY, 1, 0},
+    {128, 26, 32, 32, 16, 8, WHOLE, 1, 16, PACK_KV, 1, 0},
+    {128, 25, 32, 16, 16, 8, WHOLE, 1, 8, ANY, 1, 0},
 };
 /* clang-format on */
 
@@ -112,11 +114,12 @@ static uint64_t local_bytes(const row *r, int32_t qk_piece, const clattn__kernel
     const uint64_t k = (r->block_k * (qk_piece / 4 + 1) + (adjacent ? r->items_x : 0)) * kv_cell;
     const uint64_t p = r->block_q * (r->block_k / 4 + 1) * (uint64_t)16;
     const uint64_t v = r->v_piece * (shape->dim_v_class / 4) * kv_cell;
-    const uint64_t references = r->block_q * (uint64_t)4, flag = 16;
-    const uint64_t seen = shape->score_full ? r->block_k * (uint64_t)4 : 4;
+    const uint64_t references = r->block_q * (uint64_t)4, flags = 16;
+    const uint64_t seen = shape->score_full ? r->block_k * (uint64_t)8 : 4;
     const int v_from_k = shape->v_in_k && qk_piece == shape->dim_qk_class;
-    const uint64_t tile = v_from_k ? (k + 15) / 16 * 16 + p : k > p + v ? k : p + v;
-    return (q + 15) / 16 * 16 + (tile + 15) / 16 * 16 + references + flag + seen;
+    const uint64_t rest = v_from_k ? p : p + v;
+    const uint64_t tile = v_from_k || r->k_apart ? (k + 15) / 16 * 16 + rest : k > rest ? k : rest;
+    return (q + 15) / 16 * 16 + (tile + 15) / 16 * 16 + references + flags + seen;
 }
 
 static int has_16_bits(int32_t dtype) { return dtype == CLATTN_DTYPE_F16 || dtype == CLATTN_DTYPE_BF16; }
@@ -160,10 +163,10 @@ static void fill_tile(clattn__tile *out, const row *r, uint64_t bytes, int32_t q
     out->local_bytes = bytes;
     snprintf(out->options, sizeof out->options,
              "-DBLOCK_Q=%d -DBLOCK_K=%d -DITEMS_X=%d -DITEMS_Y=%d -DQK_PIECE=%d -DQ_RESIDENT=%d "
-             "-DV_PIECE=%d -DPACK_Q=%d -DPACK_KV=%d -DUNROLL=%d%s%s",
+             "-DV_PIECE=%d -DPACK_Q=%d -DPACK_KV=%d -DUNROLL=%d -DK_APART=%d%s%s",
              (int)r->block_q, (int)r->block_k, (int)r->items_x, (int)r->items_y, (int)qk_piece,
              (int)r->q_resident, (int)r->v_piece, r->storage == PACK_QKV, r->storage >= PACK_KV,
-             v->is_nvidia ? (int)r->unroll : 1, v->is_intel ? INTEL_OPTIONS : "", options);
+             v->is_nvidia ? (int)r->unroll : 1, (int)r->k_apart, v->is_intel ? INTEL_OPTIONS : "", options);
     snprintf(out->label, sizeof out->label, "%dx%d, %dx%d work-items%s%s", (int)r->block_q, (int)r->block_k,
              (int)r->items_x, (int)r->items_y, r->storage >= PACK_KV ? ", 16-bit tiles" : "",
              qk_piece < shape->dim_qk_class ? ", head dim in pieces" : "");
@@ -193,10 +196,10 @@ static int take_row(clattn__tile *out, const row *r, const clattn__device *devic
  */
 /* clang-format off */
 static const row v_in_k_rows[] = {
-    /* dim, KiB, block, items, K columns, Q stays, V keys, storage, unroll */
-    {576, 60, 16, 32, 32, 8, WHOLE, 1, 32, PACK_QKV, 1},
-    {576, 30, 8, 16, 16, 8, WHOLE, 1, 16, PACK_QKV, 1},
-    {576, 58, 8, 16, 16, 8, WHOLE, 1, 16, ANY, 1},
+    /* dim, KiB, block, items, K columns, Q stays, V keys, storage, unroll, K apart */
+    {576, 60, 16, 32, 32, 8, WHOLE, 1, 32, PACK_QKV, 1, 0},
+    {576, 30, 8, 16, 16, 8, WHOLE, 1, 16, PACK_QKV, 1, 0},
+    {576, 58, 8, 16, 16, 8, WHOLE, 1, 16, ANY, 1, 0},
 };
 /* clang-format on */
 
@@ -233,26 +236,26 @@ static int32_t groups_per_unit(const clattn__device *device)
 /* Tiles of pairs of query and head, by cl/portable.cl; for more rows than the kernel for few ones takes. */
 /* clang-format off */
 static const row decode_rows[] = {
-    /* dim, KiB, block, items, K columns, Q stays, V keys, storage, unroll */
-    {64, 36, 32, 64, 16, 8, WHOLE, 1, 64, ANY, 1},
-    {64, 16, 16, 32, 16, 4, WHOLE, 1, 32, ANY, 1},
+    /* dim, KiB, block, items, K columns, Q stays, V keys, storage, unroll, K apart */
+    {64, 36, 32, 64, 16, 8, WHOLE, 1, 64, ANY, 1, 0},
+    {64, 16, 16, 32, 16, 4, WHOLE, 1, 32, ANY, 1, 0},
 
-    {96, 46, 32, 64, 8, 16, WHOLE, 1, 32, ANY, 1},
-    {96, 14, 16, 16, 8, 8, WHOLE, 1, 16, ANY, 1},
+    {96, 46, 32, 64, 8, 16, WHOLE, 1, 32, ANY, 1, 0},
+    {96, 14, 16, 16, 8, 8, WHOLE, 1, 16, ANY, 1, 0},
 
-    {128, 54, 32, 64, 16, 8, WHOLE, 1, 32, ANY, 1},
-    {128, 29, 16, 32, 16, 4, WHOLE, 1, 32, ANY, 1},
-    {128, 16, 16, 8, 8, 8, WHOLE, 1, 8, ANY, 1},
+    {128, 54, 32, 64, 16, 8, WHOLE, 1, 32, ANY, 1, 0},
+    {128, 29, 16, 32, 16, 4, WHOLE, 1, 32, ANY, 1, 0},
+    {128, 16, 16, 8, 8, 8, WHOLE, 1, 8, ANY, 1, 0},
 
-    {576, 40, 8, 32, 16, 4, 64, 1, 8, ANY, 1},
-    {576, 13, 8, 16, 8, 8, 32, 0, 4, ANY, 1},
+    {576, 40, 8, 32, 16, 4, 64, 1, 8, ANY, 1, 0},
+    {576, 13, 8, 16, 8, 8, 32, 0, 4, ANY, 1, 0},
 };
 
 /* Come first where light_rows do, for the same reason. */
 static const row light_decode_rows[] = {
-    {64, 16, 16, 32, 16, 8, WHOLE, 1, 32, ANY, 1},
-    {96, 22, 16, 32, 8, 16, WHOLE, 1, 32, ANY, 1},
-    {128, 28, 16, 32, 16, 8, WHOLE, 1, 32, ANY, 1},
+    {64, 16, 16, 32, 16, 8, WHOLE, 1, 32, ANY, 1, 0},
+    {96, 22, 16, 32, 8, 16, WHOLE, 1, 32, ANY, 1, 0},
+    {128, 28, 16, 32, 16, 8, WHOLE, 1, 32, ANY, 1, 0},
 };
 /* clang-format on */
 
