@@ -97,8 +97,9 @@ inlined float score_factor(const attention_args *a)
 #define EACH_CAP(i) FOUR(i, CAP)
 
 // S in units of the cap. Mostly all are far below it. Returns whether all are so near 0 that weigh_capped would do.
-inlined int cap_scores(float s[4 * S_PIECES], float from)
+inlined int cap_scores(float s[4 * S_PIECES], const attention_args *a)
 {
+    const float from = a->scale * reciprocal_of(a->softcap);
     float most = 0.0f;
     EACH(S_PIECES, EACH_TO_CAP)
     if (__builtin_expect(any_in_warp(most > TANH_NEAR), 0)) {
@@ -107,7 +108,7 @@ inlined int cap_scores(float s[4 * S_PIECES], float from)
     } else {
         EACH(S_PIECES, EACH_NEAR)
     }
-    return !any_in_warp(most >= LOW_CAP);
+    return !any_in_warp(most * most >= a->low_cap[0] * (from * from));
 }
 
 #define SLOPE(i)                                                                   \
@@ -123,7 +124,7 @@ inlined int transform(float s[4 * S_PIECES], const __local query_tile *tile, int
     const changes does = changes_of(a);
     int is_low = 1;
     if (does.caps)
-        is_low = cap_scores(s, a->scale * reciprocal_of(a->softcap));
+        is_low = cap_scores(s, a);
     if (does.slopes) {
         const int position = tile->first_row + row_of_item() + tile->offset;
         const int first = block * BLOCK_K + column_of_item();
@@ -320,10 +321,47 @@ inlined void soften_first(uint p[2 * S_PIECES], float s[4 * S_PIECES], float o[4
 
 #if SCORE_FORMULA
 
-// Weights straight from products, where nothing but softcap changes them and they are far below the cap
-// (src/low_cap.h): the scores need no operations of their own. S stays as it is.
+// The short way from products to weights, of blocks that every row sees whole: where nothing but ALiBi changes products,
+// or nothing but softcap and they are far below the cap. Scores need no operations of their own then, and S stays as it is
+// for transform and soften, should this not do.
+typedef struct short_way {
+    int is_low;    // whether to try weigh_capped: where the block before had low scores
+    int is_sloped; // whether weigh_sloped does, if all keys of the block lie on one side of the warp's rows
+    int position;  // of the upper row, among keys
+    float slope;
+    float rise, from0, from1; // of the block, for weigh_sloped
+    int is_one_sided;
+} short_way;
+
+inlined short_way begin_short_way(const __local query_tile *tile, const attention_args *a)
+{
+    const changes does = changes_of(a);
+    short_way way;
+    way.is_low = !does.slopes;
+    way.is_sloped = !does.caps && does.slopes;
+    way.position = tile->first_row + tile->offset + row_of_item();
+    way.slope = tile->slope;
+    way.rise = way.from0 = way.from1 = 0.0f;
+    way.is_one_sided = 0;
+    return way;
+}
+
+// What can be told of a block before its products are there, which are waited for anyway.
+inlined void prepare(short_way *way, int block, const row_state rows[2])
+{
+    const int distance = way->position - block * BLOCK_K; // of the first key
+    way->is_one_sided = way->is_sloped && !any_in_warp(distance < BLOCK_K - 1 && distance > -8);
+    if (way->is_sloped) {
+        const float own = (float)(distance - column_of_item());
+        way->rise = distance > 0 ? way->slope : -way->slope;
+        way->from0 = fused(-way->rise, own, -rows[0].m);
+        way->from1 = fused(-way->rise, own + 8.0f, -rows[1].m);
+    }
+}
+
+// Softcap as src/low_cap.h has it, wherever SQUARE is negative.
 #define SQUARE(x) fused(x, x, -a->low_cap[0])
-#define CAP_LESS(x, u, m) fused(x, fused(fused(a->low_cap[3], u, a->low_cap[2]), u, a->low_cap[1]), -(m))
+#define CAP_LESS(x, u, m) fused(x, fused(a->low_cap[2], u, a->low_cap[1]), -(m))
 #define WEIGH_CAPPED(i)                                                                          \
     {                                                                                            \
         const float u0 = SQUARE(s[4 * i]), u1 = SQUARE(s[4 * i + 1]);                            \
@@ -345,48 +383,39 @@ inlined float2 weigh_capped(uint p[2 * S_PIECES], const float s[4 * S_PIECES], f
     return (float2)(sum0, sum1);
 }
 
-// Likewise where nothing but ALiBi changes products, and all keys lie on one side of the warp's rows: there scores
-// rise by `slope` from column to column.
+// There scores rise by so much from column to column.
 #define WEIGH_SLOPED(i)                                                                                  \
-    WEIGH_THESE(i, fused(s[4 * i], c, fused(slope, 8 * i, from0)),                                       \
-                fused(s[4 * i + 1], c, fused(slope, 8 * i + 1, from0)),                                  \
-                fused(s[4 * i + 2], c, fused(slope, 8 * i, from1)),                                      \
-                fused(s[4 * i + 3], c, fused(slope, 8 * i + 1, from1)))
+    WEIGH_THESE(i, fused(s[4 * i], c, fused(rise, 8 * i, from0)),                                        \
+                fused(s[4 * i + 1], c, fused(rise, 8 * i + 1, from0)),                                   \
+                fused(s[4 * i + 2], c, fused(rise, 8 * i, from1)),                                       \
+                fused(s[4 * i + 3], c, fused(rise, 8 * i + 1, from1)))
 
-inlined float2 weigh_sloped(uint p[2 * S_PIECES], const float s[4 * S_PIECES], float c, float m0, float m1,
-                            float slope, float distance)
+inlined float2 weigh_sloped(uint p[2 * S_PIECES], const float s[4 * S_PIECES], float c, const short_way *way)
 {
-    const float from0 = fused(-slope, distance, -m0), from1 = fused(-slope, distance + 8.0f, -m1);
+    const float rise = way->rise, from0 = way->from0, from1 = way->from1;
     float sum0 = 0.0f, sum1 = 0.0f;
     EACH(S_PIECES, WEIGH_SLOPED)
     return (float2)(sum0, sum1);
 }
 
-// Transforms and softens a block that every row sees whole, the short way where there is one. is_low: whether the
-// block before had low scores, and now whether this one had.
+// Transforms and softens a block that every row sees whole, the short way where there is one.
 inlined void soften_products(uint p[2 * S_PIECES], float s[4 * S_PIECES], float o[4 * O_PIECES],
-                             row_state rows[2], int *is_low, const __local query_tile *tile,
+                             row_state rows[2], short_way *way, const __local query_tile *tile,
                              int block, const attention_args *a)
 {
-    const changes does = changes_of(a);
     int is_open = 1;
     float2 sums;
-    if (!does.slopes) {
-        if (*is_low) {
-            int were_low;
-            sums = weigh_capped(p, s, rows[0].m, rows[1].m, a, &were_low);
-            is_open = any_in_warp(!were_low || is_outgrown(sums, rows[0].m, rows[1].m));
-        }
-    } else if (!does.caps) {
-        const int distance = tile->first_row + tile->offset + row_of_item() - block * BLOCK_K; // of the first key
-        if (!any_in_warp(distance < BLOCK_K - 1 && distance > -8)) {
-            sums = weigh_sloped(p, s, a->scale_log2, rows[0].m, rows[1].m, distance > 0 ? tile->slope : -tile->slope,
-                                (float)(distance - column_of_item()));
-            is_open = any_in_warp(is_outgrown(sums, rows[0].m, rows[1].m));
-        }
+    if (way->is_low) {
+        int were_low;
+        sums = weigh_capped(p, s, rows[0].m, rows[1].m, a, &were_low);
+        is_open = any_in_warp(!were_low || is_outgrown(sums, rows[0].m, rows[1].m));
+    } else if (way->is_one_sided) {
+        sums = weigh_sloped(p, s, a->scale_log2, way);
+        is_open = any_in_warp(is_outgrown(sums, rows[0].m, rows[1].m));
     }
     if (__builtin_expect(is_open, 0)) {
-        *is_low = transform(s, tile, block, a);
+        const int were_low = transform(s, tile, block, a);
+        way->is_low = were_low && !changes_of(a).slopes;
         soften(p, s, o, rows, score_factor(a));
     } else
         add_sums(rows, sums);
@@ -394,8 +423,14 @@ inlined void soften_products(uint p[2 * S_PIECES], float s[4 * S_PIECES], float 
 
 #else
 
+typedef int short_way;
+
+inlined short_way begin_short_way(const __local query_tile *tile, const attention_args *a) { return 0; }
+
+inlined void prepare(short_way *way, int block, const row_state rows[2]) {}
+
 inlined void soften_products(uint p[2 * S_PIECES], float s[4 * S_PIECES], float o[4 * O_PIECES],
-                             row_state rows[2], int *is_low, const __local query_tile *tile,
+                             row_state rows[2], short_way *way, const __local query_tile *tile,
                              int block, const attention_args *a)
 {
     soften(p, s, o, rows, score_factor(a));
@@ -572,7 +607,7 @@ inlined void consume_rest(float s[4 * S_PIECES], float o[4 * O_PIECES], uint p[2
                           const __local query_tile *tile, const attention_args *a)
 {
     const __local row_blocks *blocks = &tile->blocks[my->number];
-    int is_low = 1;
+    short_way way = begin_short_way(tile, a);
     for (;;) {
         // Those that all rows see whole.
         const int last = tile->end_block, full_end = blocks->full_end;
@@ -581,10 +616,11 @@ inlined void consume_rest(float s[4 * S_PIECES], float o[4 * O_PIECES], uint p[2
             ring next = *at;
             advance(&next);
             block--;
+            prepare(&way, block, rows);
             multiply(s, o, p, *weights, my, *at, next);
             end_block(o, my, *at);
             *weights = MORE_WEIGHTS;
-            soften_products(p, s, o, rows, &is_low, tile, block, a);
+            soften_products(p, s, o, rows, &way, tile, block, a);
             *at = next;
         }
         if (block == tile->end_block)
