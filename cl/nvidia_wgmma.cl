@@ -42,21 +42,21 @@ typedef struct row_state {
     float sum;
 } row_state;
 
-#if SCORE_FORMULA
-
-// What changes products. Told anew each time: compilers would keep it for the whole call, and have no registers for
-// that.
-typedef struct changes {
-    int caps;
-    int slopes;
-} changes;
-
+// What follows from it is worked out anew, where compilers would keep it and have no registers for that.
 inlined int told_anew(int x)
 {
     int y;
     __asm__ volatile("mov.b32 %0,%1;" : "=r"(y) : "r"(x));
     return y;
 }
+
+#if SCORE_FORMULA
+
+// What changes products.
+typedef struct changes {
+    int caps;
+    int slopes;
+} changes;
 
 inlined changes changes_of(const attention_args *a)
 {
@@ -67,16 +67,8 @@ inlined changes changes_of(const attention_args *a)
 #endif
 
 // Products become scores in log2 units when they are multiplied by a number, which weigh does on the way: by the
-// scale, or what softcap and ALiBi leave to be multiplied by.
-inlined float score_factor(const attention_args *a)
-{
-#if SCORE_FORMULA
-    const changes does = changes_of(a);
-    return does.slopes ? 1.0f : does.caps ? a->softcap * LOG2_E : a->scale_log2;
-#else
-    return a->scale_log2;
-#endif
-}
+// scale, or, where transform has made scores of them, by 1.
+inlined float score_factor(const attention_args *a) { return SCORE_FORMULA ? 1.0f : a->scale_log2; }
 
 #if SCORE_FORMULA
 
@@ -93,17 +85,20 @@ inlined float score_factor(const attention_args *a)
     FOUR(i, TO_CAP)                                                                                      \
     most = larger(larger(larger(most, fabs(s[4 * i])), fabs(s[4 * i + 1])),                              \
                   larger(fabs(s[4 * i + 2]), fabs(s[4 * i + 3])));
-#define EACH_NEAR(i) FOUR(i, tanh_near)
+#define NEAR(x) (tanh_near(x) * to)
+#define EACH_NEAR(i) FOUR(i, NEAR)
 #define EACH_CAP(i) FOUR(i, CAP)
 
-// S in units of the cap. Mostly all are far below it. Returns whether all are so near 0 that weigh_capped would do.
+// From products to capped scores. Mostly all are far below the cap. Returns whether all are so near 0 that weigh_capped
+// would do.
 inlined int cap_scores(float s[4 * S_PIECES], const attention_args *a)
 {
-    const float from = a->scale * reciprocal_of(a->softcap);
+    const float softcap = as_float(told_anew(as_int(a->softcap)));
+    const float from = a->scale * reciprocal_of(softcap), to = softcap * LOG2_E;
     float most = 0.0f;
     EACH(S_PIECES, EACH_TO_CAP)
     if (__builtin_expect(any_in_warp(most > TANH_NEAR), 0)) {
-        const capping cap = make_capping(1.0f, 1.0f);
+        const capping cap = make_capping(1.0f, to);
         EACH(S_PIECES, EACH_CAP)
     } else {
         EACH(S_PIECES, EACH_NEAR)
@@ -117,19 +112,20 @@ inlined int cap_scores(float s[4 * S_PIECES], const attention_args *a)
     s[4 * i + 2] = fused(s[4 * i + 2], factor, slope * fabs(lower - (8 * i)));     \
     s[4 * i + 3] = fused(s[4 * i + 3], factor, slope * fabs(lower - (8 * i + 1)));
 
-// From products to scores, but for score_factor. Returns whether weigh_capped would have done instead.
+// From products to scores. Returns whether weigh_capped would have done instead.
 inlined int transform(float s[4 * S_PIECES], const __local query_tile *tile, int block,
-                       const attention_args *a)
+                      const attention_args *a)
 {
-    const changes does = changes_of(a);
     int is_low = 1;
-    if (does.caps)
+    if (changes_of(a).caps)
         is_low = cap_scores(s, a);
-    if (does.slopes) {
+    const changes does = changes_of(a);
+    if (does.slopes || !does.caps) {
         const int position = tile->first_row + row_of_item() + tile->offset;
         const int first = block * BLOCK_K + column_of_item();
-        const float upper = (float)(position - first), lower = upper + 8.0f, slope = -tile->slope;
-        const float factor = does.caps ? a->softcap * LOG2_E : a->scale_log2;
+        const float upper = (float)(position - first), lower = upper + 8.0f;
+        const float slope = does.slopes ? -tile->slope : 0.0f;
+        const float factor = does.caps ? 1.0f : a->scale_log2;
         EACH(S_PIECES, SLOPE)
     }
     return is_low;
@@ -325,38 +321,22 @@ inlined void soften_first(uint p[2 * S_PIECES], float s[4 * S_PIECES], float o[4
 // or nothing but softcap and they are far below the cap. Scores need no operations of their own then, and S stays as it is
 // for transform and soften, should this not do.
 typedef struct short_way {
-    int is_low;    // whether to try weigh_capped: where the block before had low scores
-    int is_sloped; // whether weigh_sloped does, if all keys of the block lie on one side of the warp's rows
-    int position;  // of the upper row, among keys
-    float slope;
-    float rise, from0, from1; // of the block, for weigh_sloped
-    int is_one_sided;
+    float own, rise; // of ALiBi: the first key's distance from the upper row, and what scores rise by from column to
+                     // column; 0: there is no short way
 } short_way;
 
-inlined short_way begin_short_way(const __local query_tile *tile, const attention_args *a)
-{
-    const changes does = changes_of(a);
-    short_way way;
-    way.is_low = !does.slopes;
-    way.is_sloped = !does.caps && does.slopes;
-    way.position = tile->first_row + tile->offset + row_of_item();
-    way.slope = tile->slope;
-    way.rise = way.from0 = way.from1 = 0.0f;
-    way.is_one_sided = 0;
-    return way;
-}
-
 // What can be told of a block before its products are there, which are waited for anyway.
-inlined void prepare(short_way *way, int block, const row_state rows[2])
+inlined short_way look_for_way(int block, const __local query_tile *tile, const attention_args *a)
 {
-    const int distance = way->position - block * BLOCK_K; // of the first key
-    way->is_one_sided = way->is_sloped && !any_in_warp(distance < BLOCK_K - 1 && distance > -8);
-    if (way->is_sloped) {
-        const float own = (float)(distance - column_of_item());
-        way->rise = distance > 0 ? way->slope : -way->slope;
-        way->from0 = fused(-way->rise, own, -rows[0].m);
-        way->from1 = fused(-way->rise, own + 8.0f, -rows[1].m);
+    short_way way = {0.0f, 0.0f};
+    const changes does = changes_of(a);
+    if (does.slopes && !does.caps) {
+        const int distance = tile->first_row + tile->offset + row_of_item() - block * BLOCK_K; // of the first key
+        const int is_one_sided = !any_in_warp(distance < BLOCK_K - 1 && distance > -8);
+        way.own = (float)(distance - column_of_item());
+        way.rise = !is_one_sided ? 0.0f : distance > 0 ? tile->slope : -tile->slope;
     }
+    return way;
 }
 
 // Softcap as src/low_cap.h has it, wherever SQUARE is negative.
@@ -390,50 +370,46 @@ inlined float2 weigh_capped(uint p[2 * S_PIECES], const float s[4 * S_PIECES], f
                 fused(s[4 * i + 2], c, fused(rise, 8 * i, from1)),                                       \
                 fused(s[4 * i + 3], c, fused(rise, 8 * i + 1, from1)))
 
-inlined float2 weigh_sloped(uint p[2 * S_PIECES], const float s[4 * S_PIECES], float c, const short_way *way)
+inlined float2 weigh_sloped(uint p[2 * S_PIECES], const float s[4 * S_PIECES], float c, float m0, float m1,
+                            float own, float rise)
 {
-    const float rise = way->rise, from0 = way->from0, from1 = way->from1;
+    const float from0 = fused(-rise, own, -m0), from1 = fused(-rise, own + 8.0f, -m1);
     float sum0 = 0.0f, sum1 = 0.0f;
     EACH(S_PIECES, WEIGH_SLOPED)
     return (float2)(sum0, sum1);
 }
 
-// Transforms and softens a block that every row sees whole, the short way where there is one.
-inlined void soften_products(uint p[2 * S_PIECES], float s[4 * S_PIECES], float o[4 * O_PIECES],
-                             row_state rows[2], short_way *way, const __local query_tile *tile,
-                             int block, const attention_args *a)
+// Softens a block that every row sees whole, the short way. Returns whether there was one; otherwise nothing has happened.
+inlined int soften_products(uint p[2 * S_PIECES], float s[4 * S_PIECES], float o[4 * O_PIECES],
+                            row_state rows[2], const short_way *way, const attention_args *a)
 {
     int is_open = 1;
     float2 sums;
-    if (way->is_low) {
+    if (way->rise != 0.0f) {
+        sums = weigh_sloped(p, s, a->scale_log2, rows[0].m, rows[1].m, way->own, way->rise);
+        is_open = any_in_warp(is_outgrown(sums, rows[0].m, rows[1].m));
+    } else if (!changes_of(a).slopes) {
         int were_low;
         sums = weigh_capped(p, s, rows[0].m, rows[1].m, a, &were_low);
         is_open = any_in_warp(!were_low || is_outgrown(sums, rows[0].m, rows[1].m));
-    } else if (way->is_one_sided) {
-        sums = weigh_sloped(p, s, a->scale_log2, way);
-        is_open = any_in_warp(is_outgrown(sums, rows[0].m, rows[1].m));
     }
-    if (__builtin_expect(is_open, 0)) {
-        const int were_low = transform(s, tile, block, a);
-        way->is_low = were_low && !changes_of(a).slopes;
-        soften(p, s, o, rows, score_factor(a));
-    } else
-        add_sums(rows, sums);
+    if (__builtin_expect(is_open, 0))
+        return 0;
+    add_sums(rows, sums);
+    return 1;
 }
 
 #else
 
 typedef int short_way;
 
-inlined short_way begin_short_way(const __local query_tile *tile, const attention_args *a) { return 0; }
+inlined short_way look_for_way(int block, const __local query_tile *tile, const attention_args *a) { return 0; }
 
-inlined void prepare(short_way *way, int block, const row_state rows[2]) {}
-
-inlined void soften_products(uint p[2 * S_PIECES], float s[4 * S_PIECES], float o[4 * O_PIECES],
-                             row_state rows[2], short_way *way, const __local query_tile *tile,
-                             int block, const attention_args *a)
+inlined int soften_products(uint p[2 * S_PIECES], float s[4 * S_PIECES], float o[4 * O_PIECES],
+                            row_state rows[2], const short_way *way, const attention_args *a)
 {
     soften(p, s, o, rows, score_factor(a));
+    return 1;
 }
 
 #endif
@@ -607,37 +583,39 @@ inlined void consume_rest(float s[4 * S_PIECES], float o[4 * O_PIECES], uint p[2
                           const __local query_tile *tile, const attention_args *a)
 {
     const __local row_blocks *blocks = &tile->blocks[my->number];
-    short_way way = begin_short_way(tile, a);
     for (;;) {
         // Those that all rows see whole.
-        const int last = tile->end_block, full_end = blocks->full_end;
-        const int full_begin = max(blocks->full_begin, block >= last ? last : 0);
-        while (any_in_warp(block > full_begin && block <= full_end)) {
+        const int last = tile->end_block;
+        const int full_begin = block > blocks->full_end ? block : max(blocks->full_begin, block >= last ? last : 0);
+        int is_softened = 1;
+        while (is_softened && any_in_warp(block > full_begin)) {
             ring next = *at;
             advance(&next);
             block--;
-            prepare(&way, block, rows);
+            multiply(s, o, p, *weights, my, *at, next);
+            const short_way way = look_for_way(block, tile, a);
+            end_block(o, my, *at);
+            *weights = MORE_WEIGHTS;
+            is_softened = soften_products(p, s, o, rows, &way, a);
+            *at = next;
+        }
+        // One that needs a look, or for which there was no short way.
+        if (is_softened) {
+            if (block == tile->end_block)
+                return;
+            block = block_after(block, tile);
+            ring next = *at;
+            advance(&next);
             multiply(s, o, p, *weights, my, *at, next);
             end_block(o, my, *at);
             *weights = MORE_WEIGHTS;
-            soften_products(p, s, o, rows, &way, tile, block, a);
             *at = next;
         }
-        if (block == tile->end_block)
-            return;
-        // One that needs a look.
-        block = block_after(block, tile);
-        ring next = *at;
-        advance(&next);
-        multiply(s, o, p, *weights, my, *at, next);
-        end_block(o, my, *at);
-        *weights = MORE_WEIGHTS;
         transform(s, tile, block, a);
         const float c = score_factor(a);
         if (any_in_warp(needs_look(block, blocks)))
             forbid(s, tile, block, c);
         soften(p, s, o, rows, c);
-        *at = next;
     }
 }
 
@@ -699,7 +677,7 @@ inlined void consume(uint memory, uint number, const __local query_tile *tiles, 
             weights = FIRST_WEIGHTS;
             consume_rest(s, o, p, rows, &weights, &my, &at, block, tile, a);
         }
-        release(memory + Q_EMPTY(count % Q_PLACES));
+        release(memory + Q_EMPTY((uint)told_anew((int)count) % Q_PLACES));
     }
 }
 
