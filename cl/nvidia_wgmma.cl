@@ -321,16 +321,21 @@ inlined void soften_first(uint p[2 * S_PIECES], float s[4 * S_PIECES], float o[4
 // or nothing but softcap and they are far below the cap. Scores need no operations of their own then, and S stays as it is
 // for transform and soften, should this not do.
 typedef struct short_way {
+    int is_low;      // whether scores may be low enough: no reference is beyond
     float own, rise; // of ALiBi: the first key's distance from the upper row, and what scores rise by from column to
                      // column; 0: there is no short way
 } short_way;
 
 // What can be told of a block before its products are there, which are waited for anyway.
-inlined short_way look_for_way(int block, const __local query_tile *tile, const attention_args *a)
+inlined short_way look_for_way(const row_state rows[2], int block, const __local query_tile *tile,
+                               const attention_args *a)
 {
-    short_way way = {0.0f, 0.0f};
+    short_way way = {0, 0.0f, 0.0f};
     const changes does = changes_of(a);
-    if (does.slopes && !does.caps) {
+    if (!does.slopes) {
+        const float m = larger(rows[0].m, rows[1].m) * reciprocal_of(a->low_cap[1]);
+        way.is_low = !any_in_warp(m * m >= a->low_cap[0]);
+    } else if (!does.caps) {
         const int distance = tile->first_row + tile->offset + row_of_item() - block * BLOCK_K; // of the first key
         const int is_one_sided = !any_in_warp(distance < BLOCK_K - 1 && distance > -8);
         way.own = (float)(distance - column_of_item());
@@ -388,7 +393,7 @@ inlined int soften_products(uint p[2 * S_PIECES], float s[4 * S_PIECES], float o
     if (way->rise != 0.0f) {
         sums = weigh_sloped(p, s, a->scale_log2, rows[0].m, rows[1].m, way->own, way->rise);
         is_open = any_in_warp(is_outgrown(sums, rows[0].m, rows[1].m));
-    } else if (!changes_of(a).slopes) {
+    } else if (way->is_low) {
         int were_low;
         sums = weigh_capped(p, s, rows[0].m, rows[1].m, a, &were_low);
         is_open = any_in_warp(!were_low || is_outgrown(sums, rows[0].m, rows[1].m));
@@ -403,7 +408,11 @@ inlined int soften_products(uint p[2 * S_PIECES], float s[4 * S_PIECES], float o
 
 typedef int short_way;
 
-inlined short_way look_for_way(int block, const __local query_tile *tile, const attention_args *a) { return 0; }
+inlined short_way look_for_way(const row_state rows[2], int block, const __local query_tile *tile,
+                               const attention_args *a)
+{
+    return 0;
+}
 
 inlined int soften_products(uint p[2 * S_PIECES], float s[4 * S_PIECES], float o[4 * O_PIECES],
                             row_state rows[2], const short_way *way, const attention_args *a)
@@ -593,7 +602,7 @@ inlined void consume_rest(float s[4 * S_PIECES], float o[4 * O_PIECES], uint p[2
             advance(&next);
             block--;
             multiply(s, o, p, *weights, my, *at, next);
-            const short_way way = look_for_way(block, tile, a);
+            const short_way way = look_for_way(rows, block, tile, a);
             end_block(o, my, *at);
             *weights = MORE_WEIGHTS;
             is_softened = soften_products(p, s, o, rows, &way, a);
