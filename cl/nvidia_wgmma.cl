@@ -81,13 +81,14 @@ inlined float score_factor(const attention_args *a) { return SCORE_FORMULA ? 1.0
 
 #define TO_CAP(x) ((x) * from)
 #define CAP(x) capped(x, &cap)
+#define FROM_CAP(x) ((x) * to)
 #define EACH_TO_CAP(i)                                                                                   \
     FOUR(i, TO_CAP)                                                                                      \
     most = larger(larger(larger(most, fabs(s[4 * i])), fabs(s[4 * i + 1])),                              \
                   larger(fabs(s[4 * i + 2]), fabs(s[4 * i + 3])));
-#define NEAR(x) (tanh_near(x) * to)
-#define EACH_NEAR(i) FOUR(i, NEAR)
+#define EACH_NEAR(i) FOUR(i, tanh_near)
 #define EACH_CAP(i) FOUR(i, CAP)
+#define EACH_FROM_CAP(i) FOUR(i, FROM_CAP)
 
 // From products to capped scores. Mostly all are far below the cap. Returns whether all are so near 0 that weigh_capped
 // would do.
@@ -98,11 +99,12 @@ inlined int cap_scores(float s[4 * S_PIECES], const attention_args *a)
     float most = 0.0f;
     EACH(S_PIECES, EACH_TO_CAP)
     if (__builtin_expect(any_in_warp(most > TANH_NEAR), 0)) {
-        const capping cap = make_capping(1.0f, to);
+        const capping cap = make_capping(1.0f, 1.0f);
         EACH(S_PIECES, EACH_CAP)
     } else {
         EACH(S_PIECES, EACH_NEAR)
     }
+    EACH(S_PIECES, EACH_FROM_CAP)
     return !any_in_warp(most * most >= a->low_cap[0] * (from * from));
 }
 
@@ -321,25 +323,25 @@ inlined void soften_first(uint p[2 * S_PIECES], float s[4 * S_PIECES], float o[4
 // or nothing but softcap and they are far below the cap. Scores need no operations of their own then, and S stays as it is
 // for transform and soften, should this not do.
 typedef struct short_way {
-    int is_low;      // whether scores may be low enough: no reference is beyond
-    float own, rise; // of ALiBi: the first key's distance from the upper row, and what scores rise by from column to
-                     // column; 0: there is no short way
+    int is_low;       // softcap alone: whether scores may be low enough, as no reference is beyond
+    int is_one_sided; // ALiBi alone: whether all keys are on one side of the warp's rows
+    float own, rise;  // then: the first key's distance from the upper row, and what scores rise by from column to column
 } short_way;
 
 // What can be told of a block before its products are there, which are waited for anyway.
 inlined short_way look_for_way(const row_state rows[2], int block, const __local query_tile *tile,
                                const attention_args *a)
 {
-    short_way way = {0, 0.0f, 0.0f};
+    short_way way = {0, 0, 0.0f, 0.0f};
     const changes does = changes_of(a);
     if (!does.slopes) {
         const float m = larger(rows[0].m, rows[1].m) * reciprocal_of(a->low_cap[1]);
         way.is_low = !any_in_warp(m * m >= a->low_cap[0]);
     } else if (!does.caps) {
         const int distance = tile->first_row + tile->offset + row_of_item() - block * BLOCK_K; // of the first key
-        const int is_one_sided = !any_in_warp(distance < BLOCK_K - 1 && distance > -8);
+        way.is_one_sided = !any_in_warp(distance < BLOCK_K - 1 && distance > -8);
         way.own = (float)(distance - column_of_item());
-        way.rise = !is_one_sided ? 0.0f : distance > 0 ? tile->slope : -tile->slope;
+        way.rise = distance > 0 ? tile->slope : -tile->slope;
     }
     return way;
 }
@@ -390,7 +392,7 @@ inlined int soften_products(uint p[2 * S_PIECES], float s[4 * S_PIECES], float o
 {
     int is_open = 1;
     float2 sums;
-    if (way->rise != 0.0f) {
+    if (way->is_one_sided) {
         sums = weigh_sloped(p, s, a->scale_log2, rows[0].m, rows[1].m, way->own, way->rise);
         is_open = any_in_warp(is_outgrown(sums, rows[0].m, rows[1].m));
     } else if (way->is_low) {
@@ -597,7 +599,7 @@ inlined void consume_rest(float s[4 * S_PIECES], float o[4 * O_PIECES], uint p[2
         const int last = tile->end_block;
         const int full_begin = block > blocks->full_end ? block : max(blocks->full_begin, block >= last ? last : 0);
         int is_softened = 1;
-        while (is_softened && any_in_warp(block > full_begin)) {
+        while (any_in_warp(is_softened && block > full_begin)) {
             ring next = *at;
             advance(&next);
             block--;
@@ -609,7 +611,7 @@ inlined void consume_rest(float s[4 * S_PIECES], float o[4 * O_PIECES], uint p[2
             *at = next;
         }
         // One that needs a look, or for which there was no short way.
-        if (is_softened) {
+        if (any_in_warp(is_softened)) {
             if (block == tile->end_block)
                 return;
             block = block_after(block, tile);
