@@ -21,8 +21,6 @@
 #define FEATURE_V_SCALE 0x40000
 #define FEATURE_BATCH_INVARIANT 0x200000
 
-#define LOW_CAP 0.25f // in units of the cap: so far low_cap serves
-
 typedef struct tensor_address {
     long base;
     long batch;
@@ -103,7 +101,7 @@ typedef struct attention_args {
     float scale; // natural units
     float scale_log2; // scale * log2(e)
     float softcap; // 0: none
-    float low_cap[4]; // what softcap does to small products (src/low_cap.h)
+    float low_cap[3]; // what softcap does to small products (src/low_cap.h)
     float lse_unit; // natural logarithm's units in the unit of lse
     float user_values[4];
 } attention_args;

@@ -42,21 +42,21 @@ typedef struct row_state {
     float sum;
 } row_state;
 
-#if SCORE_FORMULA
-
-// What changes products. Told anew each time: compilers would keep it for the whole call, and have no registers for
-// that.
-typedef struct changes {
-    int caps;
-    int slopes;
-} changes;
-
+// What follows from it is worked out anew, where compilers would keep it and have no registers for that.
 inlined int told_anew(int x)
 {
     int y;
     __asm__ volatile("mov.b32 %0,%1;" : "=r"(y) : "r"(x));
     return y;
 }
+
+#if SCORE_FORMULA
+
+// What changes products.
+typedef struct changes {
+    int caps;
+    int slopes;
+} changes;
 
 inlined changes changes_of(const attention_args *a)
 {
@@ -67,16 +67,8 @@ inlined changes changes_of(const attention_args *a)
 #endif
 
 // Products become scores in log2 units when they are multiplied by a number, which weigh does on the way: by the
-// scale, or what softcap and ALiBi leave to be multiplied by.
-inlined float score_factor(const attention_args *a)
-{
-#if SCORE_FORMULA
-    const changes does = changes_of(a);
-    return does.slopes ? 1.0f : does.caps ? a->softcap * LOG2_E : a->scale_log2;
-#else
-    return a->scale_log2;
-#endif
-}
+// scale, or, where transform has made scores of them, by 1.
+inlined float score_factor(const attention_args *a) { return SCORE_FORMULA ? 1.0f : a->scale_log2; }
 
 #if SCORE_FORMULA
 
@@ -89,16 +81,21 @@ inlined float score_factor(const attention_args *a)
 
 #define TO_CAP(x) ((x) * from)
 #define CAP(x) capped(x, &cap)
+#define FROM_CAP(x) ((x) * to)
 #define EACH_TO_CAP(i)                                                                                   \
     FOUR(i, TO_CAP)                                                                                      \
     most = larger(larger(larger(most, fabs(s[4 * i])), fabs(s[4 * i + 1])),                              \
                   larger(fabs(s[4 * i + 2]), fabs(s[4 * i + 3])));
 #define EACH_NEAR(i) FOUR(i, tanh_near)
 #define EACH_CAP(i) FOUR(i, CAP)
+#define EACH_FROM_CAP(i) FOUR(i, FROM_CAP)
 
-// S in units of the cap. Mostly all are far below it. Returns whether all are so near 0 that weigh_capped would do.
-inlined int cap_scores(float s[4 * S_PIECES], float from)
+// From products to capped scores. Mostly all are far below the cap. Returns whether all are so near 0 that weigh_capped
+// would do.
+inlined int cap_scores(float s[4 * S_PIECES], const attention_args *a)
 {
+    const float softcap = as_float(told_anew(as_int(a->softcap)));
+    const float from = a->scale * reciprocal_of(softcap), to = softcap * LOG2_E;
     float most = 0.0f;
     EACH(S_PIECES, EACH_TO_CAP)
     if (__builtin_expect(any_in_warp(most > TANH_NEAR), 0)) {
@@ -107,7 +104,8 @@ inlined int cap_scores(float s[4 * S_PIECES], float from)
     } else {
         EACH(S_PIECES, EACH_NEAR)
     }
-    return !any_in_warp(most >= LOW_CAP);
+    EACH(S_PIECES, EACH_FROM_CAP)
+    return !any_in_warp(most * most >= a->low_cap[0] * (from * from));
 }
 
 #define SLOPE(i)                                                                   \
@@ -116,19 +114,20 @@ inlined int cap_scores(float s[4 * S_PIECES], float from)
     s[4 * i + 2] = fused(s[4 * i + 2], factor, slope * fabs(lower - (8 * i)));     \
     s[4 * i + 3] = fused(s[4 * i + 3], factor, slope * fabs(lower - (8 * i + 1)));
 
-// From products to scores, but for score_factor. Returns whether weigh_capped would have done instead.
+// From products to scores. Returns whether weigh_capped would have done instead.
 inlined int transform(float s[4 * S_PIECES], const __local query_tile *tile, int block,
-                       const attention_args *a)
+                      const attention_args *a)
 {
-    const changes does = changes_of(a);
     int is_low = 1;
-    if (does.caps)
-        is_low = cap_scores(s, a->scale * reciprocal_of(a->softcap));
-    if (does.slopes) {
+    if (changes_of(a).caps)
+        is_low = cap_scores(s, a);
+    const changes does = changes_of(a);
+    if (does.slopes || !does.caps) {
         const int position = tile->first_row + row_of_item() + tile->offset;
         const int first = block * BLOCK_K + column_of_item();
-        const float upper = (float)(position - first), lower = upper + 8.0f, slope = -tile->slope;
-        const float factor = does.caps ? a->softcap * LOG2_E : a->scale_log2;
+        const float upper = (float)(position - first), lower = upper + 8.0f;
+        const float slope = does.slopes ? -tile->slope : 0.0f;
+        const float factor = does.caps ? 1.0f : a->scale_log2;
         EACH(S_PIECES, SLOPE)
     }
     return is_low;
@@ -320,10 +319,36 @@ inlined void soften_first(uint p[2 * S_PIECES], float s[4 * S_PIECES], float o[4
 
 #if SCORE_FORMULA
 
-// Weights straight from products, where nothing but softcap changes them and they are far below the cap
-// (src/low_cap.h): the scores need no operations of their own. S stays as it is.
+// The short way from products to weights, of blocks that every row sees whole: where nothing but ALiBi changes products,
+// or nothing but softcap and they are far below the cap. Scores need no operations of their own then, and S stays as it is
+// for transform and soften, should this not do.
+typedef struct short_way {
+    int is_low;       // softcap alone: whether scores may be low enough, as no reference is beyond
+    int is_one_sided; // ALiBi alone: whether all keys are on one side of the warp's rows
+    float own, rise;  // then: the first key's distance from the upper row, and what scores rise by from column to column
+} short_way;
+
+// What can be told of a block before its products are there, which are waited for anyway.
+inlined short_way look_for_way(const row_state rows[2], int block, const __local query_tile *tile,
+                               const attention_args *a)
+{
+    short_way way = {0, 0, 0.0f, 0.0f};
+    const changes does = changes_of(a);
+    if (!does.slopes) {
+        const float m = larger(rows[0].m, rows[1].m) * reciprocal_of(a->low_cap[1]);
+        way.is_low = !any_in_warp(m * m >= a->low_cap[0]);
+    } else if (!does.caps) {
+        const int distance = tile->first_row + tile->offset + row_of_item() - block * BLOCK_K; // of the first key
+        way.is_one_sided = !any_in_warp(distance < BLOCK_K - 1 && distance > -8);
+        way.own = (float)(distance - column_of_item());
+        way.rise = distance > 0 ? tile->slope : -tile->slope;
+    }
+    return way;
+}
+
+// Softcap as src/low_cap.h has it, wherever SQUARE is negative.
 #define SQUARE(x) fused(x, x, -a->low_cap[0])
-#define CAP_LESS(x, u, m) fused(x, fused(fused(a->low_cap[3], u, a->low_cap[2]), u, a->low_cap[1]), -(m))
+#define CAP_LESS(x, u, m) fused(x, fused(a->low_cap[2], u, a->low_cap[1]), -(m))
 #define WEIGH_CAPPED(i)                                                                          \
     {                                                                                            \
         const float u0 = SQUARE(s[4 * i]), u1 = SQUARE(s[4 * i + 1]);                            \
@@ -345,60 +370,57 @@ inlined float2 weigh_capped(uint p[2 * S_PIECES], const float s[4 * S_PIECES], f
     return (float2)(sum0, sum1);
 }
 
-// Likewise where nothing but ALiBi changes products, and all keys lie on one side of the warp's rows: there scores
-// rise by `slope` from column to column.
+// There scores rise by so much from column to column.
 #define WEIGH_SLOPED(i)                                                                                  \
-    WEIGH_THESE(i, fused(s[4 * i], c, fused(slope, 8 * i, from0)),                                       \
-                fused(s[4 * i + 1], c, fused(slope, 8 * i + 1, from0)),                                  \
-                fused(s[4 * i + 2], c, fused(slope, 8 * i, from1)),                                      \
-                fused(s[4 * i + 3], c, fused(slope, 8 * i + 1, from1)))
+    WEIGH_THESE(i, fused(s[4 * i], c, fused(rise, 8 * i, from0)),                                        \
+                fused(s[4 * i + 1], c, fused(rise, 8 * i + 1, from0)),                                   \
+                fused(s[4 * i + 2], c, fused(rise, 8 * i, from1)),                                       \
+                fused(s[4 * i + 3], c, fused(rise, 8 * i + 1, from1)))
 
 inlined float2 weigh_sloped(uint p[2 * S_PIECES], const float s[4 * S_PIECES], float c, float m0, float m1,
-                            float slope, float distance)
+                            float own, float rise)
 {
-    const float from0 = fused(-slope, distance, -m0), from1 = fused(-slope, distance + 8.0f, -m1);
+    const float from0 = fused(-rise, own, -m0), from1 = fused(-rise, own + 8.0f, -m1);
     float sum0 = 0.0f, sum1 = 0.0f;
     EACH(S_PIECES, WEIGH_SLOPED)
     return (float2)(sum0, sum1);
 }
 
-// Transforms and softens a block that every row sees whole, the short way where there is one. is_low: whether the
-// block before had low scores, and now whether this one had.
-inlined void soften_products(uint p[2 * S_PIECES], float s[4 * S_PIECES], float o[4 * O_PIECES],
-                             row_state rows[2], int *is_low, const __local query_tile *tile,
-                             int block, const attention_args *a)
+// Softens a block that every row sees whole, the short way. Returns whether there was one; otherwise nothing has happened.
+inlined int soften_products(uint p[2 * S_PIECES], float s[4 * S_PIECES], float o[4 * O_PIECES],
+                            row_state rows[2], const short_way *way, const attention_args *a)
 {
-    const changes does = changes_of(a);
     int is_open = 1;
     float2 sums;
-    if (!does.slopes) {
-        if (*is_low) {
-            int were_low;
-            sums = weigh_capped(p, s, rows[0].m, rows[1].m, a, &were_low);
-            is_open = any_in_warp(!were_low || is_outgrown(sums, rows[0].m, rows[1].m));
-        }
-    } else if (!does.caps) {
-        const int distance = tile->first_row + tile->offset + row_of_item() - block * BLOCK_K; // of the first key
-        if (!any_in_warp(distance < BLOCK_K - 1 && distance > -8)) {
-            sums = weigh_sloped(p, s, a->scale_log2, rows[0].m, rows[1].m, distance > 0 ? tile->slope : -tile->slope,
-                                (float)(distance - column_of_item()));
-            is_open = any_in_warp(is_outgrown(sums, rows[0].m, rows[1].m));
-        }
+    if (way->is_one_sided) {
+        sums = weigh_sloped(p, s, a->scale_log2, rows[0].m, rows[1].m, way->own, way->rise);
+        is_open = any_in_warp(is_outgrown(sums, rows[0].m, rows[1].m));
+    } else if (way->is_low) {
+        int were_low;
+        sums = weigh_capped(p, s, rows[0].m, rows[1].m, a, &were_low);
+        is_open = any_in_warp(!were_low || is_outgrown(sums, rows[0].m, rows[1].m));
     }
-    if (__builtin_expect(is_open, 0)) {
-        *is_low = transform(s, tile, block, a);
-        soften(p, s, o, rows, score_factor(a));
-    } else
-        add_sums(rows, sums);
+    if (__builtin_expect(is_open, 0))
+        return 0;
+    add_sums(rows, sums);
+    return 1;
 }
 
 #else
 
-inlined void soften_products(uint p[2 * S_PIECES], float s[4 * S_PIECES], float o[4 * O_PIECES],
-                             row_state rows[2], int *is_low, const __local query_tile *tile,
-                             int block, const attention_args *a)
+typedef int short_way;
+
+inlined short_way look_for_way(const row_state rows[2], int block, const __local query_tile *tile,
+                               const attention_args *a)
+{
+    return 0;
+}
+
+inlined int soften_products(uint p[2 * S_PIECES], float s[4 * S_PIECES], float o[4 * O_PIECES],
+                            row_state rows[2], const short_way *way, const attention_args *a)
 {
     soften(p, s, o, rows, score_factor(a));
+    return 1;
 }
 
 #endif
@@ -572,36 +594,39 @@ inlined void consume_rest(float s[4 * S_PIECES], float o[4 * O_PIECES], uint p[2
                           const __local query_tile *tile, const attention_args *a)
 {
     const __local row_blocks *blocks = &tile->blocks[my->number];
-    int is_low = 1;
     for (;;) {
         // Those that all rows see whole.
-        const int last = tile->end_block, full_end = blocks->full_end;
-        const int full_begin = max(blocks->full_begin, block >= last ? last : 0);
-        while (any_in_warp(block > full_begin && block <= full_end)) {
+        const int last = tile->end_block;
+        const int full_begin = block > blocks->full_end ? block : max(blocks->full_begin, block >= last ? last : 0);
+        int is_softened = 1;
+        while (any_in_warp(is_softened && block > full_begin)) {
             ring next = *at;
             advance(&next);
             block--;
             multiply(s, o, p, *weights, my, *at, next);
+            const short_way way = look_for_way(rows, block, tile, a);
             end_block(o, my, *at);
             *weights = MORE_WEIGHTS;
-            soften_products(p, s, o, rows, &is_low, tile, block, a);
+            is_softened = soften_products(p, s, o, rows, &way, a);
             *at = next;
         }
-        if (block == tile->end_block)
-            return;
-        // One that needs a look.
-        block = block_after(block, tile);
-        ring next = *at;
-        advance(&next);
-        multiply(s, o, p, *weights, my, *at, next);
-        end_block(o, my, *at);
-        *weights = MORE_WEIGHTS;
+        // One that needs a look, or for which there was no short way.
+        if (any_in_warp(is_softened)) {
+            if (block == tile->end_block)
+                return;
+            block = block_after(block, tile);
+            ring next = *at;
+            advance(&next);
+            multiply(s, o, p, *weights, my, *at, next);
+            end_block(o, my, *at);
+            *weights = MORE_WEIGHTS;
+            *at = next;
+        }
         transform(s, tile, block, a);
         const float c = score_factor(a);
         if (any_in_warp(needs_look(block, blocks)))
             forbid(s, tile, block, c);
         soften(p, s, o, rows, c);
-        *at = next;
     }
 }
 
@@ -663,7 +688,7 @@ inlined void consume(uint memory, uint number, const __local query_tile *tiles, 
             weights = FIRST_WEIGHTS;
             consume_rest(s, o, p, rows, &weights, &my, &at, block, tile, a);
         }
-        release(memory + Q_EMPTY(count % Q_PLACES));
+        release(memory + Q_EMPTY((uint)told_anew((int)count) % Q_PLACES));
     }
 }
 
