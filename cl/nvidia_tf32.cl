@@ -17,7 +17,7 @@
 #endif
 #define PV_FIRST 1 // weights are as large as scores, and take their registers
 
-// Rounded: what is left for `low` then has a bit more than it keeps, not three.
+// Rounded: what is left for `low` then has a bit more than it keeps, not two.
 #define HIGH(x) (((x) + 0x1000u) & 0xffffe000u)
 #define LOW(x) as_uint(as_float(x) - as_float(HIGH(x)))
 
