@@ -596,10 +596,10 @@ inlined void consume_rest(float s[4 * S_PIECES], float o[4 * O_PIECES], uint p[2
     const __local row_blocks *blocks = &tile->blocks[my->number];
     for (;;) {
         // Those that all rows see whole.
-        const int last = tile->end_block;
-        const int full_begin = block > blocks->full_end ? block : max(blocks->full_begin, block >= last ? last : 0);
+        const int last = tile->end_block, full_end = blocks->full_end;
+        const int full_begin = max(blocks->full_begin, block >= last ? last : 0);
         int is_softened = 1;
-        while (any_in_warp(is_softened && block > full_begin)) {
+        while (any_in_warp(is_softened && block > full_begin && block <= full_end)) {
             ring next = *at;
             advance(&next);
             block--;
@@ -611,7 +611,7 @@ inlined void consume_rest(float s[4 * S_PIECES], float o[4 * O_PIECES], uint p[2
             *at = next;
         }
         // One that needs a look, or for which there was no short way.
-        if (any_in_warp(is_softened)) {
+        if (!SCORE_FORMULA || any_in_warp(is_softened)) {
             if (block == tile->end_block)
                 return;
             block = block_after(block, tile);
@@ -688,7 +688,7 @@ inlined void consume(uint memory, uint number, const __local query_tile *tiles, 
             weights = FIRST_WEIGHTS;
             consume_rest(s, o, p, rows, &weights, &my, &at, block, tile, a);
         }
-        release(memory + Q_EMPTY((uint)told_anew((int)count) % Q_PLACES));
+        release(memory + Q_EMPTY(count % Q_PLACES));
     }
 }
 
