@@ -90,9 +90,8 @@ inlined float score_factor(const attention_args *a) { return SCORE_FORMULA ? 1.0
 #define EACH_CAP(i) FOUR(i, CAP)
 #define EACH_FROM_CAP(i) FOUR(i, FROM_CAP)
 
-// From products to capped scores. Mostly all are far below the cap. Returns whether all are so near 0 that weigh_capped
-// would do.
-inlined int cap_scores(float s[4 * S_PIECES], const attention_args *a)
+// From products to capped scores. Mostly all are far below the cap.
+inlined void cap_scores(float s[4 * S_PIECES], const attention_args *a)
 {
     const float softcap = as_float(told_anew(as_int(a->softcap)));
     const float from = a->scale * reciprocal_of(softcap), to = softcap * LOG2_E;
@@ -105,7 +104,6 @@ inlined int cap_scores(float s[4 * S_PIECES], const attention_args *a)
         EACH(S_PIECES, EACH_NEAR)
     }
     EACH(S_PIECES, EACH_FROM_CAP)
-    return !any_in_warp(most * most >= a->low_cap[0] * (from * from));
 }
 
 #define SLOPE(i)                                                                   \
@@ -114,13 +112,12 @@ inlined int cap_scores(float s[4 * S_PIECES], const attention_args *a)
     s[4 * i + 2] = fused(s[4 * i + 2], factor, slope * fabs(lower - (8 * i)));     \
     s[4 * i + 3] = fused(s[4 * i + 3], factor, slope * fabs(lower - (8 * i + 1)));
 
-// From products to scores. Returns whether weigh_capped would have done instead.
-inlined int transform(float s[4 * S_PIECES], const __local query_tile *tile, int block,
-                      const attention_args *a)
+// From products to scores.
+inlined void transform(float s[4 * S_PIECES], const __local query_tile *tile, int block,
+                       const attention_args *a)
 {
-    int is_low = 1;
     if (changes_of(a).caps)
-        is_low = cap_scores(s, a);
+        cap_scores(s, a);
     const changes does = changes_of(a);
     if (does.slopes || !does.caps) {
         const int position = tile->first_row + row_of_item() + tile->offset;
@@ -130,15 +127,13 @@ inlined int transform(float s[4 * S_PIECES], const __local query_tile *tile, int
         const float factor = does.caps ? 1.0f : a->scale_log2;
         EACH(S_PIECES, SLOPE)
     }
-    return is_low;
 }
 
 #else
 
-inlined int transform(float s[4 * S_PIECES], const __local query_tile *tile, int block,
-                      const attention_args *a)
+inlined void transform(float s[4 * S_PIECES], const __local query_tile *tile, int block,
+                       const attention_args *a)
 {
-    return 1;
 }
 
 #endif
