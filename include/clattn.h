@@ -24,7 +24,7 @@
  * and folded into a running softmax (Milakov and Gimelshein 2018, "Online normalizer calculation for
  * softmax"; Dao et al. 2022, "FlashAttention", section 3; Dao 2023, "FlashAttention-2", section 3.1),
  * so memory beyond the inputs and outputs does not grow with the product of the lengths. Accumulation
- * is float32 whatever the storage types are. Elementary functions err by float32's rounding; tanh of
+ * is float32 whatever the storage types are. Elementary functions err by units of its rounding; tanh of
  * softcap alone, on tensors of 16 bits, may err by 2e-4 of a score: less than rounding a weight to 16 bits.
  *
  * One-step use
