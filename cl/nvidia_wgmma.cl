@@ -42,6 +42,12 @@ typedef struct row_state {
     float sum;
 } row_state;
 
+// Products become scores in log2 units when they are multiplied by a number, which weigh does on the way: by the
+// scale, or, where transform has made scores of them, by 1.
+inlined float score_factor(const attention_args *a) { return SCORE_FORMULA ? 1.0f : a->scale_log2; }
+
+#if SCORE_FORMULA
+
 // What follows from it is worked out anew, where compilers would keep it and have no registers for that.
 inlined int told_anew(int x)
 {
@@ -49,8 +55,6 @@ inlined int told_anew(int x)
     __asm__ volatile("mov.b32 %0,%1;" : "=r"(y) : "r"(x));
     return y;
 }
-
-#if SCORE_FORMULA
 
 // What changes products.
 typedef struct changes {
@@ -63,14 +67,6 @@ inlined changes changes_of(const attention_args *a)
     const changes c = {told_anew(a->softcap > 0.0f), told_anew(has(a, FEATURE_ALIBI))};
     return c;
 }
-
-#endif
-
-// Products become scores in log2 units when they are multiplied by a number, which weigh does on the way: by the
-// scale, or, where transform has made scores of them, by 1.
-inlined float score_factor(const attention_args *a) { return SCORE_FORMULA ? 1.0f : a->scale_log2; }
-
-#if SCORE_FORMULA
 
 // The same with each of a piece's four.
 #define FOUR(i, change)                    \
@@ -365,7 +361,7 @@ inlined float2 weigh_capped(uint p[2 * S_PIECES], const float s[4 * S_PIECES], f
     return (float2)(sum0, sum1);
 }
 
-// There scores rise by so much from column to column.
+// ALiBi on one side: scores rise by as much from each column to the next.
 #define WEIGH_SLOPED(i)                                                                                  \
     WEIGH_THESE(i, fused(s[4 * i], c, fused(rise, 8 * i, from0)),                                        \
                 fused(s[4 * i + 1], c, fused(rise, 8 * i + 1, from0)),                                   \
@@ -605,7 +601,7 @@ inlined void consume_rest(float s[4 * S_PIECES], float o[4 * O_PIECES], uint p[2
             is_softened = soften_products(p, s, o, rows, &way, a);
             *at = next;
         }
-        // One that needs a look, or for which there was no short way.
+        // One that needs a look, or for which there was no short way. (Plain scores have no other, and need no vote.)
         if (!SCORE_FORMULA || any_in_warp(is_softened)) {
             if (block == tile->end_block)
                 return;

@@ -105,6 +105,37 @@ static void test_every_tile_once(void **state)
     }
 }
 
+/* Tiles of a line that come in pairs come soon one after the other, while its keys are in the cache: between
+ * the first and the last of them lie no more rounds than a section's pairs and those at its borders take. */
+static void test_lines_stay_together(void **state)
+{
+    enum { WIDTH = 132, MOST_LINES = 1024 };
+    static const struct {
+        int lines, tiles, section;
+    } cases[] = {{512, 3, 32},  {256, 6, 16}, {128, 11, 8},  {32, 43, 2}, {16, 86, 1},
+                 {1024, 3, 64}, {512, 6, 32}, {256, 11, 16}, {64, 43, 4}, {32, 86, 2}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const int tiles = cases[i].tiles;
+        int first[MOST_LINES], last[MOST_LINES], paired = 0;
+        memset(first, -1, sizeof first);
+        memset(last, -1, sizeof last);
+        for (int me = 0; me < WIDTH; me++) {
+            const causal_share share = make_causal_share(me, WIDTH, cases[i].lines, tiles, cases[i].section);
+            paired = 2 * share.twins;
+            for (int round = 0; round < 2 * share.my_rounds; round++) {
+                const int line = causal_tile(round, share) / tiles;
+                assert_in_range(line, 0, paired - 1);
+                first[line] = first[line] < 0 || round < first[line] ? round : first[line];
+                last[line] = last[line] > round ? last[line] : round;
+            }
+        }
+        assert_in_range(paired, cases[i].lines / 2, cases[i].lines);
+        for (int line = 0; line < paired; line++)
+            assert_in_range(last[line] - first[line], 0, 2 * (cases[i].section * tiles / WIDTH + 2) - 1);
+    }
+}
+
 /* 132 work-groups, as an H200 has, and lengths of 2048, 8192 and 16384 in tiles of 128 and 192 rows. */
 static void test_causal_shares_are_even(void **state)
 {
@@ -141,6 +172,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_tile_once),
+        cmocka_unit_test(test_lines_stay_together),
         cmocka_unit_test(test_causal_shares_are_even),
         cmocka_unit_test(test_even_shares_are_even),
     };
