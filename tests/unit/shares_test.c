@@ -136,17 +136,18 @@ static void test_lines_stay_together(void **state)
     }
 }
 
-/* 132 work-groups, as an H200 has, and lengths of 2048, 8192 and 16384 in tiles of 128 and 192 rows. */
+/* 132 work-groups, as an H200 has, and lengths of 2048, 8192 and 16384 in tiles of 128 and 192 rows. Where
+ * there are few rounds, the single ones at the end leave more (shares.cl says why they are not more). */
 static void test_causal_shares_are_even(void **state)
 {
     static const struct {
-        int lines, tiles;
-    } cases[] = {{256, 11}, {256, 16}, {64, 43}, {64, 64}, {32, 86}, {32, 128},
-                 {128, 11}, {128, 16}, {32, 43}, {32, 64}, {16, 86}, {16, 128}};
+        int lines, tiles, least;
+    } cases[] = {{256, 11, 98}, {256, 16, 98}, {64, 43, 98}, {64, 64, 98}, {32, 86, 98}, {32, 128, 98},
+                 {128, 11, 96}, {128, 16, 98}, {32, 43, 97}, {32, 64, 98}, {16, 86, 97}, {16, 128, 98}};
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const int even = share_causal(132, cases[i].lines, cases[i].tiles, 8);
-        if (even < 96)
+        if (even < cases[i].least)
             fail_msg("%d lines of %d tiles: the largest share is %d%% from even", cases[i].lines,
                      cases[i].tiles, 100 - even);
     }
