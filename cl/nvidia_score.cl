@@ -1,10 +1,12 @@
 // nvidia_score.cl: softcap and ALiBi of scores that lie in registers, without branches and loads: what kernels for
-// NVIDIA's matrix units share. Where nothing else changes scores the program is compiled with SCORE_FORMULA in
-// SCORE_FULL's place: it walks over keys as lean ones do, and its finished scores are in log2 units.
+// NVIDIA's matrix units share. Where nothing else changes scores the program is compiled with SCORE_FORMULA, which says
+// what does, in SCORE_FULL's place: it walks over keys as lean ones do, and its finished scores are in log2 units.
 
 #ifndef SCORE_FORMULA
 #define SCORE_FORMULA 0
 #endif
+#define FORMULA_SOFTCAP 1
+#define FORMULA_ALIBI 2
 
 // tanh(x) = x P(x^2) / Q(x^2) up to TANH_LIMIT, and as there beyond. Its error is relative as long as x is small, so
 // that a cap far above all scores leaves them as they are. For 16 bits at most 1.1e-6, and 1.7e-6 of the cap at its

@@ -56,18 +56,6 @@ inlined int told_anew(int x)
     return y;
 }
 
-// What changes products.
-typedef struct changes {
-    int caps;
-    int slopes;
-} changes;
-
-inlined changes changes_of(const attention_args *a)
-{
-    const changes c = {told_anew(a->softcap > 0.0f), told_anew(has(a, FEATURE_ALIBI))};
-    return c;
-}
-
 // The same with each of a piece's four.
 #define FOUR(i, change)                    \
     s[4 * i] = change(s[4 * i]);           \
@@ -112,17 +100,16 @@ inlined void cap_scores(float s[4 * S_PIECES], const attention_args *a)
 inlined void transform(float s[4 * S_PIECES], const __local query_tile *tile, int block,
                        const attention_args *a)
 {
-    if (changes_of(a).caps)
-        cap_scores(s, a);
-    const changes does = changes_of(a);
-    if (does.slopes || !does.caps) {
-        const int position = tile->first_row + row_of_item() + tile->offset;
-        const int first = block * BLOCK_K + column_of_item();
-        const float upper = (float)(position - first), lower = upper + 8.0f;
-        const float slope = does.slopes ? -tile->slope : 0.0f;
-        const float factor = does.caps ? 1.0f : a->scale_log2;
-        EACH(S_PIECES, SLOPE)
-    }
+#if SCORE_FORMULA & FORMULA_SOFTCAP
+    cap_scores(s, a);
+#endif
+#if SCORE_FORMULA & FORMULA_ALIBI
+    const int position = tile->first_row + row_of_item() + tile->offset;
+    const int first = block * BLOCK_K + column_of_item();
+    const float upper = (float)(position - first), lower = upper + 8.0f;
+    const float slope = -tile->slope, factor = SCORE_FORMULA & FORMULA_SOFTCAP ? 1.0f : a->scale_log2;
+    EACH(S_PIECES, SLOPE)
+#endif
 }
 
 #else
@@ -264,10 +251,13 @@ inlined void weigh_exactly(uint p[2 * S_PIECES], float s[4 * S_PIECES], float o[
     }
 }
 
-// Whether a row has outgrown its reference, or has one that weigh cannot take.
+// Whether a row has outgrown its reference; and that, or has one that weigh cannot take. (By |, as || would be a branch of
+// single work-items, behind which the compiler takes nothing in the loop for uniform.)
+inlined int are_too_large(float2 sums) { return !(sums.x <= MOST_WEIGHT) | !(sums.y <= MOST_WEIGHT); }
+
 inlined int is_outgrown(float2 sums, float m0, float m1)
 {
-    return !(sums.x <= MOST_WEIGHT && sums.y <= MOST_WEIGHT) || is_coarse(m0) || is_coarse(m1);
+    return are_too_large(sums) | is_coarse(m0) | is_coarse(m1);
 }
 
 inlined void add_sums(row_state rows[2], float2 sums)
@@ -308,34 +298,44 @@ inlined void soften_first(uint p[2 * S_PIECES], float s[4 * S_PIECES], float o[4
     weigh_exactly(p, s, o, rows, c, 1);
 }
 
-#if SCORE_FORMULA
+// The short way from products to weights, in which scores need no operations of their own. It serves for blocks that every
+// row sees whole,
+//     of plain scores,
+//     with softcap, while rows' references are low, as low scores are far below the cap,
+//     with ALiBi, while all keys are on one side of the warp's rows.
+// S stays as it is for transform and soften, should it not do.
+#define HAS_SHORT_WAY (SCORE_FORMULA != (FORMULA_SOFTCAP | FORMULA_ALIBI))
 
-// The short way from products to weights, of blocks that every row sees whole: where nothing but ALiBi changes products,
-// or nothing but softcap and they are far below the cap. Scores need no operations of their own then, and S stays as it is
-// for transform and soften, should this not do.
 typedef struct short_way {
-    int is_low;       // softcap alone: whether scores may be low enough, as no reference is beyond
-    int is_one_sided; // ALiBi alone: whether all keys are on one side of the warp's rows
-    float own, rise;  // then: the first key's distance from the upper row, and what scores rise by from column to column
+    int blocks; // of those that follow, for which it serves
+    float own, rise; // ALiBi's: the first key's distance from the upper row, and what scores rise by from column to column
 } short_way;
 
-// What can be told of a block before its products are there, which are waited for anyway.
 inlined short_way look_for_way(const row_state rows[2], int block, const __local query_tile *tile,
-                               const attention_args *a)
+                               const __local row_blocks *seen, const attention_args *a)
 {
-    short_way way = {0, 0, 0.0f, 0.0f};
-    const changes does = changes_of(a);
-    if (!does.slopes) {
-        const float m = larger(rows[0].m, rows[1].m) * reciprocal_of(a->low_cap[1]);
-        way.is_low = !any_in_warp(m * m >= a->low_cap[0]);
-    } else if (!does.caps) {
-        const int distance = tile->first_row + tile->offset + row_of_item() - block * BLOCK_K; // of the first key
-        way.is_one_sided = !any_in_warp(distance < BLOCK_K - 1 && distance > -8);
-        way.own = (float)(distance - column_of_item());
-        way.rise = distance > 0 ? tile->slope : -tile->slope;
-    }
+    const int last = tile->end_block;
+    const int begin = max(seen->full_begin, block >= last ? last : 0), end = seen->full_end;
+    short_way way = {block <= end ? block - begin : 0, 0.0f, 0.0f};
+    int serves = !(is_coarse(rows[0].m) | is_coarse(rows[1].m));
+#if SCORE_FORMULA == FORMULA_SOFTCAP
+    const float m = larger(rows[0].m, rows[1].m) * reciprocal_of(a->low_cap[1]);
+    serves &= m * m < a->low_cap[0];
+#elif SCORE_FORMULA == FORMULA_ALIBI
+    const int position = tile->first_row + tile->offset + row_of_item();
+    const int first = position - (int)item() % 32 / 4; // of the warp's 16 rows
+    const int left_end = max(first + 1, 0) / BLOCK_K, right_begin = ceil_divide(max(first + 15, 0), BLOCK_K);
+    if (block > left_end)
+        way.blocks = block <= end ? block - max(begin, right_begin) : 0;
+    way.own = (float)(position - block * BLOCK_K - column_of_item());
+    way.rise = block > left_end ? -tile->slope : tile->slope;
+#endif
+    if (any_in_warp(!serves))
+        way.blocks = 0;
     return way;
 }
+
+#if SCORE_FORMULA
 
 // Softcap as src/low_cap.h has it, wherever SQUARE is negative.
 #define SQUARE(x) fused(x, x, -a->low_cap[0])
@@ -350,15 +350,14 @@ inlined short_way look_for_way(const row_state rows[2], int block, const __local
                     CAP_LESS(s[4 * i + 2], u2, m1), CAP_LESS(s[4 * i + 3], u3, m1))              \
     }
 
-// Returns the sums, and whether all of the work-item's products were low enough.
+// The sums are no numbers if a product of the work-item was too large.
 inlined float2 weigh_capped(uint p[2 * S_PIECES], const float s[4 * S_PIECES], float m0, float m1,
-                            const attention_args *a, int *is_low)
+                            const attention_args *a)
 {
     float sum0 = 0.0f, sum1 = 0.0f;
     int signs = -1;
     EACH(S_PIECES, WEIGH_CAPPED)
-    *is_low = signs < 0;
-    return (float2)(sum0, sum1);
+    return (float2)(signs < 0 ? sum0 : NAN, sum1);
 }
 
 // ALiBi on one side: scores rise by as much from each column to the next.
@@ -377,44 +376,21 @@ inlined float2 weigh_sloped(uint p[2 * S_PIECES], const float s[4 * S_PIECES], f
     return (float2)(sum0, sum1);
 }
 
-// Softens a block that every row sees whole, the short way. Returns whether there was one; otherwise nothing has happened.
-inlined int soften_products(uint p[2 * S_PIECES], float s[4 * S_PIECES], float o[4 * O_PIECES],
-                            row_state rows[2], const short_way *way, const attention_args *a)
-{
-    int is_open = 1;
-    float2 sums;
-    if (way->is_one_sided) {
-        sums = weigh_sloped(p, s, a->scale_log2, rows[0].m, rows[1].m, way->own, way->rise);
-        is_open = any_in_warp(is_outgrown(sums, rows[0].m, rows[1].m));
-    } else if (way->is_low) {
-        int were_low;
-        sums = weigh_capped(p, s, rows[0].m, rows[1].m, a, &were_low);
-        is_open = any_in_warp(!were_low || is_outgrown(sums, rows[0].m, rows[1].m));
-    }
-    if (__builtin_expect(is_open, 0))
-        return 0;
-    add_sums(rows, sums);
-    return 1;
-}
-
-#else
-
-typedef int short_way;
-
-inlined short_way look_for_way(const row_state rows[2], int block, const __local query_tile *tile,
-                               const attention_args *a)
-{
-    return 0;
-}
-
-inlined int soften_products(uint p[2 * S_PIECES], float s[4 * S_PIECES], float o[4 * O_PIECES],
-                            row_state rows[2], const short_way *way, const attention_args *a)
-{
-    soften(p, s, o, rows, score_factor(a));
-    return 1;
-}
-
 #endif
+
+// A block's weights, the short way; returns their sums. If they are too large in a work-item of the warp it did not do.
+inlined float2 weigh_products(uint p[2 * S_PIECES], const float s[4 * S_PIECES], const row_state rows[2], short_way *way,
+                              const attention_args *a)
+{
+#if SCORE_FORMULA == FORMULA_SOFTCAP
+    return weigh_capped(p, s, rows[0].m, rows[1].m, a);
+#elif SCORE_FORMULA == FORMULA_ALIBI
+    way->own += BLOCK_K;
+    return weigh_sloped(p, s, a->scale_log2, rows[0].m, rows[1].m, way->own, way->rise);
+#else
+    return weigh(p, s, a->scale_log2, rows[0].m, rows[1].m);
+#endif
+}
 
 // ---- Results -------------------------------------------------------------------------------------------
 
@@ -584,25 +560,25 @@ inlined void consume_rest(float s[4 * S_PIECES], float o[4 * O_PIECES], uint p[2
                           int *weights, const place *my, ring *at, int block,
                           const __local query_tile *tile, const attention_args *a)
 {
-    const __local row_blocks *blocks = &tile->blocks[my->number];
+    const __local row_blocks *seen = &tile->blocks[my->number];
     for (;;) {
-        // Those that all rows see whole.
-        const int last = tile->end_block, full_end = blocks->full_end;
-        const int full_begin = max(blocks->full_begin, block >= last ? last : 0);
-        int is_softened = 1;
-        while (any_in_warp(is_softened && block > full_begin && block <= full_end)) {
+        short_way way = look_for_way(rows, block, tile, seen, a);
+        float2 sums = (float2)(0.0f, 0.0f); // not yet with the rows': they may be too large
+        while (HAS_SHORT_WAY && !any_in_warp(are_too_large(sums) | (way.blocks <= 0))) {
+            add_sums(rows, sums);
             ring next = *at;
             advance(&next);
             block--;
+            way.blocks--;
             multiply(s, o, p, *weights, my, *at, next);
-            const short_way way = look_for_way(rows, block, tile, a);
             end_block(o, my, *at);
             *weights = MORE_WEIGHTS;
-            is_softened = soften_products(p, s, o, rows, &way, a);
             *at = next;
+            sums = weigh_products(p, s, rows, &way, a);
         }
-        // One that needs a look, or for which there was no short way. (Plain scores have no other, and need no vote.)
-        if (!SCORE_FORMULA || any_in_warp(is_softened)) {
+        // One that needs a look, or for which the short way did not do.
+        if (!any_in_warp(are_too_large(sums))) {
+            add_sums(rows, sums);
             if (block == tile->end_block)
                 return;
             block = block_after(block, tile);
@@ -615,7 +591,7 @@ inlined void consume_rest(float s[4 * S_PIECES], float o[4 * O_PIECES], uint p[2
         }
         transform(s, tile, block, a);
         const float c = score_factor(a);
-        if (any_in_warp(needs_look(block, blocks)))
+        if (any_in_warp(needs_look(block, seen)))
             forbid(s, tile, block, c);
         soften(p, s, o, rows, c);
     }

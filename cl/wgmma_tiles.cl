@@ -1,7 +1,7 @@
 // wgmma_tiles.cl: what the producers and consumers of nvidia_wgmma.cl agree on: parameters, local memory, and how the
 // query tiles that a work-group works through are found and described.
 
-#ifndef CONSUMERS // warpgroups of 64 rows: 2 or 3
+#ifndef CONSUMERS // warpgroups of 64 rows: 2 to 4
 #define CONSUMERS 3
 #endif
 #ifndef STAGES // blocks of K and V in local memory
@@ -362,7 +362,7 @@ inlined void find_tile(__local query_tile *tile, __local tile_search *search, co
         if (tile->first_row < tile->q_len) {
             describe_keys(tile, search->is_by_chunks || PAGE_SIZE > 0 ? NO_ROWS : mapped_keys(a));
             settle_memory();
-            if (SCORE_FORMULA && has(a, FEATURE_ALIBI))
+            if (SCORE_FORMULA & FORMULA_ALIBI)
                 describe_order(tile);
             settle_memory();
             describe_blocks(tile);

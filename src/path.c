@@ -227,14 +227,14 @@ const clattn__path *clattn__path_at(int index)
         __VA_ARGS__  \
     }
 
-int clattn__by_formula(const clattn__recipe *recipe, const clattn__kernel_shape *shape)
+int clattn__formula(const clattn__recipe *recipe, const clattn__kernel_shape *shape)
 {
-    return recipe->tells_formula && shape->score_formula;
+    return recipe->tells_formula ? shape->score_formula : 0;
 }
 
 int clattn__score_full(const clattn__recipe *recipe, const clattn__kernel_shape *shape)
 {
-    return shape->score_full && !clattn__by_formula(recipe, shape);
+    return shape->score_full && !clattn__formula(recipe, shape);
 }
 
 static const clattn__path operations[] = {

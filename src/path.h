@@ -51,9 +51,9 @@ typedef struct clattn__recipe {
     clattn__piece pieces[CLATTN__MAX_PIECES]; /* in the order of compilation; ends with a NULL name */
 } clattn__recipe;
 
-/* Whether programs of the recipe are compiled for scores by formula, or for full ones; in lean ones neither
- * holds. */
-int clattn__by_formula(const clattn__recipe *recipe, const clattn__kernel_shape *shape);
+/* Which formula (CLATTN__FORMULA_*) programs of the recipe are compiled for, or whether for full scores; in
+ * lean ones neither holds. */
+int clattn__formula(const clattn__recipe *recipe, const clattn__kernel_shape *shape);
 int clattn__score_full(const clattn__recipe *recipe, const clattn__kernel_shape *shape);
 
 /* The first that fits device and plan is taken. */

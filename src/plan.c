@@ -244,7 +244,9 @@ static clattn__kernel_shape shape_of(const clattn_plan_desc *desc)
 {
     const int has_mods = desc->score_mod != NULL || desc->mask_mod != NULL;
     const int full = (desc->features & SCORE_FEATURES) != 0 || has_mods;
-    const int formula = full && (desc->features & SCORE_FEATURES & ~FORMULA_FEATURES) == 0 && !has_mods;
+    const int by_formula = (desc->features & SCORE_FEATURES & ~FORMULA_FEATURES) == 0 && !has_mods;
+    const int formula = ((desc->features & CLATTN_FEATURE_SOFTCAP) != 0 ? CLATTN__FORMULA_SOFTCAP : 0) |
+                        ((desc->features & CLATTN_FEATURE_ALIBI) != 0 ? CLATTN__FORMULA_ALIBI : 0);
     const clattn__kernel_shape shape = {
         .dtype_q = desc->dtype_q,
         .dtype_k = desc->dtype_k,
@@ -254,7 +256,7 @@ static clattn__kernel_shape shape_of(const clattn_plan_desc *desc)
         .dim_qk_class = clattn__head_dim_class(desc->head_dim_qk),
         .dim_v_class = clattn__head_dim_class(desc->head_dim_v),
         .score_full = full,
-        .score_formula = formula,
+        .score_formula = by_formula ? formula : 0,
         .page_size = desc->page_size,
         .v_in_k = (desc->features & CLATTN_FEATURE_V_IN_K) != 0,
         .has_status = (desc->features & CLATTN_FEATURE_STATUS) != 0,
@@ -427,7 +429,7 @@ static void describe_operation(clattn_plan *plan)
 static int is_by_formula(const clattn_plan *plan)
 {
     const clattn__program *program = plan->program[CLATTN__PREFILL];
-    return program != NULL && clattn__by_formula(program->recipe, &plan->shape);
+    return program != NULL && clattn__formula(program->recipe, &plan->shape);
 }
 
 /* "portable: tiles 64x32, ...; decode tiles 8x64, ...; q f16, ..." */

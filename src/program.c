@@ -25,12 +25,11 @@ static clattn_status make_options(char **out, clattn_context *context, const cla
     snprintf(text, capacity,
              CLATTN__LANGUAGE_OPTION " -DQ_TYPE=%d -DK_TYPE=%d -DV_TYPE=%d -DO_TYPE=%d -DBIAS_TYPE=%d "
                                      "-DHEAD_DIM_QK=%d -DHEAD_DIM_V=%d -DSCORE_FULL=%d -DPAGE_SIZE=%d "
-                                     "-DV_IN_K=%d -DHAS_STATUS=%d%s %s",
+                                     "-DV_IN_K=%d -DHAS_STATUS=%d -DSCORE_FORMULA=%d %s",
              (int)shape->dtype_q, (int)shape->dtype_k, (int)shape->dtype_v, (int)shape->dtype_o,
              (int)shape->dtype_bias, (int)shape->dim_qk_class, (int)shape->dim_v_class,
              clattn__score_full(recipe, shape), (int)shape->page_size, (int)shape->v_in_k,
-             (int)shape->has_status, clattn__by_formula(recipe, shape) ? " -DSCORE_FORMULA=1" : "",
-             tile->options);
+             (int)shape->has_status, clattn__formula(recipe, shape), tile->options);
     *out = text;
     return CLATTN_SUCCESS;
 }

@@ -76,8 +76,8 @@ static int problem_make(problem *p, const clattn__program *program, const clattn
     p->dim_v = program->shape.dim_v_class;
     p->is_bf16 = program->shape.dtype_q == CLATTN_DTYPE_BF16;
     p->scale = 4.0 / sqrt((double)p->dim_qk);
-    p->softcap = program->shape.score_full ? 2.0 : 0.0;
-    p->slope = program->shape.score_full ? 0.0625f : 0.0f;
+    p->softcap = (program->shape.score_formula & CLATTN__FORMULA_SOFTCAP) != 0 ? 2.0 : 0.0;
+    p->slope = (program->shape.score_formula & CLATTN__FORMULA_ALIBI) != 0 ? 0.0625f : 0.0f;
     /* Pages may reach beyond the last row. */
     const size_t kept = (size_t)p->rows + (size_t)program->shape.page_size,
                  wide = (size_t)(p->dim_qk + p->dim_v);

@@ -4,12 +4,15 @@
 
 #include "device.h"
 
+/* What cl/nvidia_score.cl does to scores. */
+enum { CLATTN__FORMULA_SOFTCAP = 1, CLATTN__FORMULA_ALIBI = 2 };
+
 /* Everything about a plan that its kernels are compiled for. */
 typedef struct clattn__kernel_shape {
     int32_t dtype_q, dtype_k, dtype_v, dtype_o, dtype_bias;
     int32_t dim_qk_class, dim_v_class; /* clattn__head_dim_class */
     int32_t score_full;                /* something that changes single scores takes part */
-    int32_t score_formula;             /* and nothing but softcap and ALiBi */
+    int32_t score_formula;             /* and nothing but these: CLATTN__FORMULA_* */
     int32_t page_size;                 /* 0: no pages */
     int32_t v_in_k;
     int32_t has_status;

@@ -41,6 +41,8 @@ static void write_key(char *out, size_t capacity, const clattn__path *path, int 
                       const clattn__kernel_shape *shape)
 {
     static const char *const programs[CLATTN__PROGRAMS] = {"prefill", "decode", "decode-few"};
+    static const char *const formulas[] = {"", "softcap", "alibi", "softcap+alibi"};
+    const int formula = clattn__formula(&path->recipe[program], shape);
     /* Prefill tiles do not know how many heads share K and V. */
     const int32_t heads = program == CLATTN__PREFILL ? 0 : shape->heads_per_kv;
     /* Where work-groups stay and share tiles out, a causal bound makes other ones the best. */
@@ -48,9 +50,9 @@ static void write_key(char *out, size_t capacity, const clattn__path *path, int 
     snprintf(out, capacity, "tile %s %s %s,%s,%s %d/%d %s%s %d: ", path->name, programs[program],
              clattn__dtype_of(shape->dtype_q)->name, clattn__dtype_of(shape->dtype_k)->name,
              clattn__dtype_of(shape->dtype_v)->name, (int)shape->dim_qk_class, (int)shape->dim_v_class,
-             clattn__by_formula(&path->recipe[program], shape) ? "formula"
-             : shape->score_full                               ? "full"
-                                                               : "lean",
+             formula != 0        ? formulas[formula]
+             : shape->score_full ? "full"
+                                 : "lean",
              is_causal ? " causal" : "", (int)heads);
 }
 

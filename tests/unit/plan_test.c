@@ -232,9 +232,9 @@ static void test_scores_by_formula(void **state)
     } cases[] = {
         {CLATTN_PATH_NVIDIA_MMA, 0, 0, NULL, "lean"},
         {CLATTN_PATH_NVIDIA_MMA, 0, CLATTN_FEATURE_SINKS, NULL, "lean"},
-        {CLATTN_PATH_NVIDIA_MMA, 0, SOFTCAP, NULL, "formula"},
-        {CLATTN_PATH_NVIDIA_MMA, 0, ALIBI, NULL, "formula"},
-        {CLATTN_PATH_NVIDIA_MMA, 0, SOFTCAP | ALIBI | CLATTN_FEATURE_LSE, NULL, "formula"},
+        {CLATTN_PATH_NVIDIA_MMA, 0, SOFTCAP, NULL, "softcap"},
+        {CLATTN_PATH_NVIDIA_MMA, 0, ALIBI, NULL, "alibi"},
+        {CLATTN_PATH_NVIDIA_MMA, 0, SOFTCAP | ALIBI | CLATTN_FEATURE_LSE, NULL, "softcap+alibi"},
         {CLATTN_PATH_NVIDIA_MMA, 0, SOFTCAP | CLATTN_FEATURE_BIAS, NULL, "full"},
         {CLATTN_PATH_NVIDIA_MMA, 0, ALIBI | CLATTN_FEATURE_MASK, NULL, "full"},
         {CLATTN_PATH_NVIDIA_MMA, 0, SOFTCAP, "return 1;", "full"},
@@ -246,7 +246,7 @@ static void test_scores_by_formula(void **state)
     clattn_context *nvidia = nvidia_context_with("80", &options);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         clattn_plan_desc desc = small_desc(cases[i].features);
-        char candidate[512], expected[16];
+        char candidate[512], expected[32];
         desc.dtype_q = CLATTN_DTYPE_F16;
         desc.path = cases[i].path;
         desc.phase = cases[i].phase;
@@ -358,17 +358,25 @@ static void test_what_nvidia_wgmma_takes(void **state)
         log_clear(&log);
     }
 
-    /* Causal plans begin with another row, and are tuned on their own. */
-    static const char *const first_rows[] = {"64/64 lean 0: -DBLOCK_Q=192 -DBLOCK_K=128",
-                                             "64/64 lean causal 0: -DBLOCK_Q=192 -DBLOCK_K=64"};
-    for (int causal = 0; causal < 2; causal++) {
-        clattn_plan_desc desc = small_desc(causal ? CLATTN_FEATURE_CAUSAL : 0);
+    /* Causal plans and those with softcap begin with another row, and are tuned on their own. */
+    static const struct {
+        uint32_t features;
+        const char *row;
+    } first_rows[] = {
+        {0, "64/64 lean 0: -DBLOCK_Q=192 -DBLOCK_K=128 "},
+        {CLATTN_FEATURE_CAUSAL, "64/64 lean causal 0: -DBLOCK_Q=256 -DBLOCK_K=64 "},
+        {CLATTN_FEATURE_SOFTCAP, "64/64 softcap 0: -DBLOCK_Q=256 -DBLOCK_K=64 "},
+        {CLATTN_FEATURE_ALIBI, "64/64 alibi 0: -DBLOCK_Q=192 -DBLOCK_K=128 "},
+        {CLATTN_FEATURE_ALIBI | CLATTN_FEATURE_CAUSAL, "64/64 alibi causal 0: -DBLOCK_Q=256 -DBLOCK_K=64 "},
+    };
+    for (size_t i = 0; i < sizeof first_rows / sizeof *first_rows; i++) {
+        clattn_plan_desc desc = small_desc(first_rows[i].features);
         char text[512];
         desc.path = CLATTN_PATH_NVIDIA_WGMMA;
         desc.dtype_q = CLATTN_DTYPE_F16;
         desc.head_dim_qk = 64;
         assert_int_equal(clattn_tuning_candidate(nvidia, &desc, 0, text, sizeof text), CLATTN_SUCCESS);
-        if (strstr(text, first_rows[causal]) == NULL)
+        if (strstr(text, first_rows[i].row) == NULL)
             fail_msg("%s", text);
     }
 

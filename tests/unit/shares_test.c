@@ -63,19 +63,18 @@ static int share_causal(int width, int lines, int tiles, int section)
     return evenness(&s, width);
 }
 
-enum { TILE_ROWS = 192, LOW_TILE_ROWS = 128 };
-
 /* Likewise. The tiles of a line have all its rows. */
-static int share_evenly(int width, int lines, int rows, int section)
+static int share_evenly(int width, int lines, int rows, int tile_rows, int section)
 {
     shares s;
-    const even_share all = make_even_share(0, width, lines, rows, TILE_ROWS, LOW_TILE_ROWS, section);
+    const int low_rows = tile_rows - 64;
+    const even_share all = make_even_share(0, width, lines, rows, tile_rows, low_rows, section);
     const int tiles = all.whole + all.low;
-    assert_in_range(all.whole * TILE_ROWS + all.low * LOW_TILE_ROWS, rows, rows + LOW_TILE_ROWS - 1);
+    assert_in_range(all.whole * tile_rows + all.low * low_rows, rows, rows + low_rows - 1);
     begin(&s, lines * tiles);
     for (int me = 0; me < width; me++) {
         long cost = 0;
-        even_share share = make_even_share(me, width, lines, rows, TILE_ROWS, LOW_TILE_ROWS, section);
+        even_share share = make_even_share(me, width, lines, rows, tile_rows, low_rows, section);
         for (int tile; (tile = next_even_tile(&share)) != NO_TILE;) {
             take(&s, tile, lines * tiles);
             cost += tile % tiles < share.whole ? WHOLE_COST : LOW_COST;
@@ -94,14 +93,15 @@ static void test_every_tile_once(void **state)
         for (int tiles = 1; tiles <= 12; tiles++)
             for (int width = 1; width <= lines * tiles; width++) {
                 share_causal(width, lines, tiles, 1 + (tiles + width) % lines);
-                share_evenly(width, lines, 64 * tiles - width % 64, 1 + (tiles + width) % lines);
+                share_evenly(width, lines, 64 * tiles - width % 64, tiles % 2 ? 192 : 256,
+                             1 + (tiles + width) % lines);
             }
     for (unsigned i = 0; i < 500; i++) {
         const int lines = (int)(1 + i % 61), tiles = (int)(1 + i % 67);
         const int width = (int)(1 + i * 37u % (unsigned)(lines * tiles)),
                   section = (int)(1 + i % 13 % (unsigned)lines);
         share_causal(width, lines, tiles, section);
-        share_evenly(width, lines, (int)(1 + i * 101u % 9000u), section);
+        share_evenly(width, lines, (int)(1 + i * 101u % 9000u), i % 2 ? 192 : 256, section);
     }
 }
 
@@ -136,14 +136,16 @@ static void test_lines_stay_together(void **state)
     }
 }
 
-/* 132 work-groups, as an H200 has, and lengths of 2048, 8192 and 16384 in tiles of 128 and 192 rows. Where
- * there are few rounds, the single ones at the end leave more (shares.cl says why they are not more). */
+/* 132 work-groups, as an H200 has, and lengths of 2048, 8192 and 16384 in tiles of 128, 192 and 256 rows.
+ * Where there are few rounds, the single ones at the end leave more (shares.cl says why they are not more).
+ */
 static void test_causal_shares_are_even(void **state)
 {
     static const struct {
         int lines, tiles, least;
     } cases[] = {{256, 11, 98}, {256, 16, 98}, {64, 43, 98}, {64, 64, 98}, {32, 86, 98}, {32, 128, 98},
-                 {128, 11, 96}, {128, 16, 98}, {32, 43, 97}, {32, 64, 98}, {16, 86, 97}, {16, 128, 98}};
+                 {128, 11, 96}, {128, 16, 98}, {32, 43, 97}, {32, 64, 98}, {16, 86, 97}, {16, 128, 98},
+                 {512, 4, 96},  {256, 8, 98},  {64, 32, 98}, {32, 64, 98}};
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const int even = share_causal(132, cases[i].lines, cases[i].tiles, 8);
@@ -162,10 +164,12 @@ static void test_even_shares_are_even(void **state)
                  {1024, 512}, {512, 1024}, {256, 2048}, {128, 4096}, {64, 8192}, {32, 16384}};
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const int even = share_evenly(132, cases[i].lines, cases[i].rows, 8);
-        if (even < 95)
-            fail_msg("%d lines of %d rows: the largest share is %d%% from even", cases[i].lines,
-                     cases[i].rows, 100 - even);
+        for (int tile_rows = 192; tile_rows <= 256; tile_rows += 64) {
+            const int even = share_evenly(132, cases[i].lines, cases[i].rows, tile_rows, 8);
+            if (even < 95)
+                fail_msg("%d lines of %d rows: the largest share is %d%% from even", cases[i].lines,
+                         cases[i].rows, 100 - even);
+        }
     }
 }
 
