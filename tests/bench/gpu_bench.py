@@ -566,6 +566,10 @@ def run_sanitizer(run):
                 run.record.error(f"sanitizer {tool} {path}", "no result in time")
                 continue
             lines = [line.lstrip("= ") for line in (done.stdout + done.stderr).splitlines() if line.startswith("====")]
+            if any("before first instrumented API call" in line for line in lines):
+                print("compute-sanitizer does not see OpenCL programs here (cl/README.md says how to show it one)")
+                run.record.error("sanitizer", "compute-sanitizer does not see OpenCL programs")
+                return
             summary = next((line for line in reversed(lines) if "SUMMARY" in line), lines[-1] if lines else "no report")
             run.record.add("sanitizer", {"tool": tool, "path": path, "status": done.returncode, "summary": summary,
                                          "lines": lines[:200]})
