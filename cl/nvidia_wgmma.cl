@@ -96,6 +96,8 @@ inlined void cap_scores(float s[4 * S_PIECES], const attention_args *a)
     s[4 * i + 2] = fused(s[4 * i + 2], factor, slope * fabs(lower - (8 * i)));     \
     s[4 * i + 3] = fused(s[4 * i + 3], factor, slope * fabs(lower - (8 * i + 1)));
 
+#endif
+
 // From products to scores.
 inlined void transform(float s[4 * S_PIECES], const __local query_tile *tile, int block,
                        const attention_args *a)
@@ -111,15 +113,6 @@ inlined void transform(float s[4 * S_PIECES], const __local query_tile *tile, in
     EACH(S_PIECES, SLOPE)
 #endif
 }
-
-#else
-
-inlined void transform(float s[4 * S_PIECES], const __local query_tile *tile, int block,
-                       const attention_args *a)
-{
-}
-
-#endif
 
 // A bit for each of the work-item's columns of a block, 8 i and 8 i + 1 from its first one, which lies before `end`.
 inlined uint columns_before(int end)
@@ -302,10 +295,8 @@ inlined void soften_first(uint p[2 * S_PIECES], float s[4 * S_PIECES], float o[4
 // row sees whole,
 //     of plain scores,
 //     with softcap, while rows' references are low, as low scores are far below the cap,
-//     with ALiBi, while all keys are on one side of the warp's rows.
-// S stays as it is for transform and soften, should it not do.
-#define HAS_SHORT_WAY (SCORE_FORMULA != (FORMULA_SOFTCAP | FORMULA_ALIBI))
-
+//     with ALiBi, while all keys are on one side of the warp's rows;
+// with both of them for none. S stays as it is for transform and soften, should it not do.
 typedef struct short_way {
     int blocks; // of those that follow, for which it serves
     float own, rise; // ALiBi's: the first key's distance from the upper row, and what scores rise by from column to column
@@ -330,7 +321,7 @@ inlined short_way look_for_way(const row_state rows[2], int block, const __local
     way.own = (float)(position - block * BLOCK_K - column_of_item());
     way.rise = block > left_end ? -tile->slope : tile->slope;
 #endif
-    if (any_in_warp(!serves))
+    if (SCORE_FORMULA == (FORMULA_SOFTCAP | FORMULA_ALIBI) || any_in_warp(!serves))
         way.blocks = 0;
     return way;
 }
@@ -384,7 +375,7 @@ inlined float2 weigh_products(uint p[2 * S_PIECES], const float s[4 * S_PIECES],
 {
 #if SCORE_FORMULA == FORMULA_SOFTCAP
     return weigh_capped(p, s, rows[0].m, rows[1].m, a);
-#elif SCORE_FORMULA == FORMULA_ALIBI
+#elif SCORE_FORMULA // (Of both too, where no block comes here: without the loop compilers spill.)
     way->own += BLOCK_K;
     return weigh_sloped(p, s, a->scale_log2, rows[0].m, rows[1].m, way->own, way->rise);
 #else
@@ -564,7 +555,8 @@ inlined void consume_rest(float s[4 * S_PIECES], float o[4 * O_PIECES], uint p[2
     for (;;) {
         short_way way = look_for_way(rows, block, tile, seen, a);
         float2 sums = (float2)(0.0f, 0.0f); // not yet with the rows': they may be too large
-        while (HAS_SHORT_WAY && !any_in_warp(are_too_large(sums) | (way.blocks <= 0))) {
+        // (One vote ends it: behind a second the compiler would keep nothing in uniform registers.)
+        while (!any_in_warp(are_too_large(sums) | (way.blocks <= 0))) {
             add_sums(rows, sums);
             ring next = *at;
             advance(&next);

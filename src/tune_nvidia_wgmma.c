@@ -8,8 +8,9 @@
  * and ALiBi, without the copy engine. */
 enum { FORMULA = 1, CHUNKS = 2, BOTH = FORMULA | CHUNKS };
 
-/* Plans that a row comes first for: with softcap; of others those with a causal bound; without. */
-enum { SOFTCAP = 1, CAUSAL = 2, WITHOUT = 4, ALL = SOFTCAP | CAUSAL | WITHOUT };
+/* Plans that a row comes first for: with softcap; of others, those with a causal bound; those with neither.
+ */
+enum { SOFTCAP = 1, CAUSAL = 2, NEITHER = 4, ALL = SOFTCAP | CAUSAL | NEITHER };
 
 typedef struct row {
     int32_t max_qk, max_v; /* for head dim classes up to these */
@@ -31,7 +32,7 @@ typedef struct row {
 static const row rows[] = {
     {32, 32, ALL, 3, 96, 2, 2, 56, 152, BOTH},
 
-    {64, 64, WITHOUT, 3, 128, 4, 2, 32, 160, BOTH},
+    {64, 64, NEITHER, 3, 128, 4, 2, 32, 160, BOTH},
     {64, 64, CAUSAL | SOFTCAP, 4, 64, 4, 2, 32, 112, BOTH},
     {64, 64, CAUSAL, 3, 128, 4, 2, 32, 160, BOTH},
     {64, 64, ALL, 3, 64, 4, 2, 56, 152, BOTH},
@@ -93,7 +94,7 @@ static int32_t kind_of(const clattn__kernel_shape *shape)
 {
     return (shape->score_formula & CLATTN__FORMULA_SOFTCAP) != 0 ? SOFTCAP
            : shape->is_causal                                    ? CAUSAL
-                                                                 : WITHOUT;
+                                                                 : NEITHER;
 }
 
 /* Row number *index of those that fit and are for the same head dims and this kind of copies, of those the

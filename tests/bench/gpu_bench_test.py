@@ -20,10 +20,10 @@ SMALL = ["--device", "", "--no-torch", "--path", "cpu", "--tokens", "256", "--le
          "--decode-shapes", "1x128", "--rounds", "1", "--measure", "0.005"]
 
 
-def run(clattn, folder, *more):
+def run(clattn, folder, *more, environment=None):
     path = os.path.join(folder, "record.json")
     done = subprocess.run([sys.executable, os.path.join(HERE, "gpu_bench.py"), clattn, "--json", path, *SMALL, *more],
-                          capture_output=True, text=True, check=False)
+                          capture_output=True, text=True, check=False, env=environment)
     with open(path, encoding="utf-8") as file:
         return done, json.load(file)
 
@@ -70,6 +70,20 @@ def judge_portable(causal, local_memory, fraction):
     entry = {"clattn": {"time_ms_median": 1.0, "ceiling_fraction": fraction}, "peers": {}}
     gpu_bench.judge(no_verdicts(None), gpu_bench.Row("portable", "", case, local_memory=local_memory), entry)
     return entry["passes"]
+
+
+def sanitize(clattn, folder, says, status):
+    """With a compute-sanitizer that says so and ends with this status: how often it ran, the status, the record."""
+    tool, runs = os.path.join(folder, "compute-sanitizer"), os.path.join(folder, "runs")
+    with open(tool, "w", encoding="utf-8") as file:
+        file.write(f"#!/bin/sh\necho run >>'{runs}'\necho '========= {says}'\nexit {status}\n")
+    os.chmod(tool, 0o755)
+    done, record = run(clattn, folder, "--groups", "sanitizer", "--paths", "cpu",
+                       environment={**os.environ, "PATH": folder + os.pathsep + os.environ["PATH"]})
+    with open(runs, encoding="utf-8") as file:
+        count = len(file.readlines())
+    os.remove(runs)
+    return count, done.returncode, record
 
 
 def main():
@@ -119,6 +133,13 @@ def main():
         done, record = run(clattn, folder, "--groups", "forward", "--seconds", "0.001")
         if done.returncode != 0 or not record["not_run"]:
             wrong.append(f"out of time: status {done.returncode}, {record['not_run']} {done.stdout[-300:]}")
+        # One that sees no OpenCL is asked once, and fails nothing; one that finds an error fails both of its tools.
+        blind = sanitize(clattn, folder, "Error: Target application terminated before first instrumented API call", 0)
+        if blind[:2] != (1, 0) or blind[2]["sanitizer"] or not any(e["what"] == "sanitizer" for e in blind[2]["errors"]):
+            wrong.append(f"a sanitizer that sees nothing: {blind}")
+        finds = sanitize(clattn, folder, "ERROR SUMMARY: 1 error", 99)
+        if finds[:2] != (2, 1) or len(finds[2]["failed"]) != 2:
+            wrong.append(f"a sanitizer that finds an error: {finds}")
     for text in wrong:
         print(text)
     return 1 if wrong else 0
