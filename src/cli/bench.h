@@ -69,12 +69,18 @@ double bench_budget(const bench_options *options, double usual);
 /* ---- bench_ceiling.c ---- */
 
 typedef struct bench_ceiling {
-    double fma_flops;  /* floating-point operations per second, a fused multiply-add being two */
-    double copy_bytes; /* bytes per second, read and written */
-    double read_bytes; /* bytes per second, read alone */
+    double fma_flops; /* floating-point operations per second, a fused multiply-add being two */
+    /* Likewise of matrix units, NVIDIA's, with sums in f32; 0: not measured. */
+    double matrix_16_flops; /* of f16 and bf16 */
+    double matrix_32_flops; /* of f32 in three TF32 products */
+    double copy_bytes;      /* bytes per second, read and written */
+    double read_bytes;      /* bytes per second, read alone */
 } bench_ceiling;
 
 int bench_measure_ceiling(bench_ceiling *out, cli_device *device);
+
+/* The operations per second that a path is measured by, whose q is of this type. */
+double bench_ceiling_of(const bench_ceiling *ceiling, const char *path, int32_t dtype);
 
 /* ---- bench_call.c ---- */
 

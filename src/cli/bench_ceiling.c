@@ -1,4 +1,5 @@
-/* bench_ceiling.c: the device's own limits, measured by ceiling.cl. */
+/* bench_ceiling.c: the device's own limits, measured by ceiling.cl and, of NVIDIA's matrix units, by
+ * ceiling_nvidia.cl and ceiling_wgmma.ptx. */
 #include "bench.h"
 
 #include "cli.h"
@@ -6,35 +7,45 @@
 
 #include <string.h>
 
-extern const unsigned char clattn_ceiling_cl[];
-extern const size_t clattn_ceiling_cl_size;
+extern const unsigned char clattn_ceiling_cl[], clattn_ceiling_nvidia_cl[], clattn_ceiling_wgmma_ptx[];
+extern const size_t clattn_ceiling_cl_size, clattn_ceiling_nvidia_cl_size, clattn_ceiling_wgmma_ptx_size;
 
 /* One kernel with its launch, for bench_measure. */
 typedef struct launch {
     cl_command_queue queue;
     cl_kernel kernel;
-    size_t global;
+    size_t global, local; /* local 0: any */
 } launch;
 
 static int enqueue_launch(void *user)
 {
     const launch *l = user;
-    const cl_int status =
-        clEnqueueNDRangeKernel(l->queue, l->kernel, 1, NULL, &l->global, NULL, 0, NULL, NULL);
+    const cl_int status = clEnqueueNDRangeKernel(l->queue, l->kernel, 1, NULL, &l->global,
+                                                 l->local != 0 ? &l->local : NULL, 0, NULL, NULL);
     return status == CL_SUCCESS ? CLI_OK : cli_opencl_fail(status, "clEnqueueNDRangeKernel");
 }
 
-static int time_fma(double *flops, cli_device *device, cl_kernel kernel, cl_mem out, size_t items, int chains)
+/* ---- Operations ---- */
+
+/* A kernel that repeats a step with numbers in registers: its work-items, and the operations of each in a
+ * step. */
+typedef struct rate_kernel {
+    const char *name;
+    size_t global, local; /* local 0: any */
+    double flops;
+} rate_kernel;
+
+static int time_steps(double *flops, cli_device *device, cl_kernel kernel, cl_mem out,
+                      const rate_kernel *rate)
 {
     const cl_float factor = 0.999f, addend = 0.001f;
     cl_int steps = 64;
-    const launch l = {device->queue, kernel, items};
+    const launch l = {device->queue, kernel, rate->global, rate->local};
     cl_int error = clSetKernelArg(kernel, 0, sizeof out, &out);
     if (error == CL_SUCCESS)
         error = clSetKernelArg(kernel, 2, sizeof factor, &factor);
     if (error == CL_SUCCESS)
         error = clSetKernelArg(kernel, 3, sizeof addend, &addend);
-    *flops = 0;
     /* More steps until a launch takes 20 ms, so that its cost does not count. */
     for (;;) {
         bench_time time;
@@ -46,58 +57,115 @@ static int time_fma(double *flops, cli_device *device, cl_kernel kernel, cl_mem 
         const int status = bench_measure(&time, device->queue, enqueue_launch, &copy, 15, 0.2);
         if (status != CLI_OK)
             return status;
-        *flops = 2.0 * 16 * chains * (double)steps * (double)items / time.least;
+        *flops = rate->flops * (double)steps * (double)rate->global / time.least;
         if (time.least > 0.02 || steps >= 1 << 22)
             return CLI_OK;
         steps *= time.least > 0.004 ? 4 : 16;
     }
 }
 
-static int is_cpu(const cli_device *device) { return (device->entry.type & CL_DEVICE_TYPE_CPU) != 0; }
-
-static int build(cl_program *program, cl_kernel *kernel, cli_device *device, const char *options,
-                 const char *name)
+/* Takes the program (NULL: it was not built). *best stays if it is more. */
+static int measure_rate(double *best, cli_device *device, cl_program program, const rate_kernel *rate)
 {
-    cl_int error;
-    *kernel = NULL;
-    *program = cli_program_build(device, clattn_ceiling_cl, clattn_ceiling_cl_size, options, "ceiling.cl");
-    if (!*program)
-        return CLI_FAILED;
-    *kernel = clCreateKernel(*program, name, &error);
-    return error == CL_SUCCESS ? CLI_OK : cli_opencl_fail(error, name);
-}
-
-static int measure_fma(double *best, cli_device *device, int chains)
-{
-    char options[64];
-    cl_int error;
-    cl_program program;
-    cl_kernel kernel;
-    cl_mem out = NULL;
+    cl_int error = CL_SUCCESS;
     double flops = 0;
-    const size_t items = (size_t)device->compute_units * (is_cpu(device) ? 16 : 1024);
-    cli_format(options, sizeof options, "-cl-std=CL1.2 -DCHAINS=%d", chains);
-    int status = build(&program, &kernel, device, options, "fma_rate");
-    if (status == CLI_OK) {
-        out = clCreateBuffer(device->context, CL_MEM_WRITE_ONLY, items * sizeof(cl_float), NULL, &error);
-        status = error == CL_SUCCESS ? time_fma(&flops, device, kernel, out, items, chains)
-                                     : cli_opencl_fail(error, "fma_rate");
-    }
+    if (!program)
+        return CLI_FAILED;
+    cl_mem out = NULL;
+    const cl_kernel kernel = clCreateKernel(program, rate->name, &error);
+    if (error == CL_SUCCESS)
+        out =
+            clCreateBuffer(device->context, CL_MEM_WRITE_ONLY, rate->global * sizeof(cl_float), NULL, &error);
+    const int status = error == CL_SUCCESS ? time_steps(&flops, device, kernel, out, rate)
+                                           : cli_opencl_fail(error, rate->name);
     if (flops > *best)
         *best = flops;
     if (out)
         clReleaseMemObject(out);
     if (kernel)
         clReleaseKernel(kernel);
-    if (program)
-        clReleaseProgram(program);
+    clReleaseProgram(program);
     return status;
 }
+
+static int is_cpu(const cli_device *device) { return (device->entry.type & CL_DEVICE_TYPE_CPU) != 0; }
+
+static int measure_fma(double *best, cli_device *device, int chains)
+{
+    char options[64];
+    const rate_kernel rate = {"fma_rate", (size_t)device->compute_units * (is_cpu(device) ? 16 : 1024), 0,
+                              2.0 * 16 * chains};
+    cli_format(options, sizeof options, "-cl-std=CL1.2 -DCHAINS=%d", chains);
+    return measure_rate(
+        best, device,
+        cli_program_build(device, clattn_ceiling_cl, clattn_ceiling_cl_size, options, "ceiling.cl"), &rate);
+}
+
+/* 10 * major + minor; 0: not NVIDIA's. (cl_nv_device_attribute_query) */
+static cl_uint compute_capability(const cli_device *device)
+{
+    enum { MAJOR = 0x4000, MINOR = 0x4001 };
+    char vendor[256] = "";
+    cl_uint major = 0, minor = 0;
+    const cl_device_id id = device->entry.device;
+    if (clGetDeviceInfo(id, CL_DEVICE_VENDOR, sizeof vendor - 1, vendor, NULL) != CL_SUCCESS ||
+        !strstr(vendor, "NVIDIA") || clGetDeviceInfo(id, MAJOR, sizeof major, &major, NULL) != CL_SUCCESS ||
+        clGetDeviceInfo(id, MINOR, sizeof minor, &minor, NULL) != CL_SUCCESS)
+        return 0;
+    return 10 * major + minor;
+}
+
+/* Of a warp's 8 products in a step: 16 x 8 results over 16, or 8, numbers. */
+static int measure_mma(double *best, cli_device *device, const char *options, int depth)
+{
+    const rate_kernel rate = {"matrix_rate", (size_t)device->compute_units * 2048, 256,
+                              8 * 2.0 * 16 * 8 * depth / 32};
+    return measure_rate(best, device,
+                        cli_program_build(device, clattn_ceiling_nvidia_cl, clattn_ceiling_nvidia_cl_size,
+                                          options, "ceiling_nvidia.cl"),
+                        &rate);
+}
+
+/* Of a warpgroup's product in a step: 64 x 256 results over 16 numbers. Three work-groups have room at a
+ * time. */
+static int measure_wgmma(double *best, cli_device *device)
+{
+    enum { WARPGROUP = 128 };
+    const rate_kernel rate = {"matrix_rate", (size_t)device->compute_units * 3 * WARPGROUP, WARPGROUP,
+                              2.0 * 64 * 256 * 16 / WARPGROUP};
+    return measure_rate(best, device,
+                        cli_program_load(device, clattn_ceiling_wgmma_ptx, clattn_ceiling_wgmma_ptx_size,
+                                         "ceiling_wgmma.ptx"),
+                        &rate);
+}
+
+/* Rates that are not found are 0; what was amiss is told, but ends nothing. */
+static void measure_matrix_units(bench_ceiling *out, cli_device *device)
+{
+    double tf32 = 0;
+    const cl_uint capability = compute_capability(device);
+    if (capability < 80)
+        return;
+    measure_mma(&out->matrix_16_flops, device, "-cl-std=CL1.2", 16);
+    if (capability == 90)
+        measure_wgmma(&out->matrix_16_flops, device);
+    measure_mma(&tf32, device, "-cl-std=CL1.2 -DTF32", 8);
+    out->matrix_32_flops = tf32 / 3;
+}
+
+double bench_ceiling_of(const bench_ceiling *ceiling, const char *path, int32_t dtype)
+{
+    const int is_by_matrix_units = strncmp(path, "nvidia_", strlen("nvidia_")) == 0;
+    const double matrix = dtype == CLATTN_DTYPE_F32 ? ceiling->matrix_32_flops : ceiling->matrix_16_flops;
+    return is_by_matrix_units && matrix > 0 ? matrix : ceiling->fma_flops;
+}
+
+/* ---- Memory ---- */
 
 static int time_copy(double *rate, cli_device *device, cl_kernel kernel, cl_mem from, cl_mem to, size_t bytes)
 {
     bench_time time;
-    launch l = {device->queue, kernel, bytes / (is_cpu(device) ? sizeof(cl_float16) : sizeof(cl_float4))};
+    launch l = {device->queue, kernel, bytes / (is_cpu(device) ? sizeof(cl_float16) : sizeof(cl_float4)), 0};
     cl_int error = clSetKernelArg(kernel, 0, sizeof from, &from);
     if (error == CL_SUCCESS)
         error = clSetKernelArg(kernel, 1, sizeof to, &to);
@@ -119,7 +187,7 @@ static int time_read(double *rate, cli_device *device, cl_kernel kernel, cl_mem 
         items /= 2;
     const cl_uint count = (cl_uint)(elements / items / 4 * 4), step = is_cpu(device) ? 1 : (cl_uint)items;
     const cl_uint first = is_cpu(device) ? count : 1;
-    launch l = {device->queue, kernel, items};
+    launch l = {device->queue, kernel, items, 0};
     cl_int error = clSetKernelArg(kernel, 0, sizeof from, &from);
     if (error == CL_SUCCESS)
         error = clSetKernelArg(kernel, 1, sizeof to, &to);
@@ -149,10 +217,14 @@ static int measure_memory(double *rate, cli_device *device, const char *name, ti
     uint64_t bytes = (uint64_t)256 << 20;
     while (bytes > device->max_alloc_bytes / 4 || bytes > device->global_bytes / 16)
         bytes /= 2;
-    cl_program program;
-    cl_kernel kernel;
+    cl_kernel kernel = NULL;
     cl_mem from = NULL, to = NULL;
-    int status = build(&program, &kernel, device, options, name);
+    const cl_program program =
+        cli_program_build(device, clattn_ceiling_cl, clattn_ceiling_cl_size, options, "ceiling.cl");
+    if (!program)
+        return CLI_FAILED;
+    kernel = clCreateKernel(program, name, &error);
+    int status = error == CL_SUCCESS ? CLI_OK : cli_opencl_fail(error, name);
     if (status == CLI_OK) {
         from = clCreateBuffer(device->context, CL_MEM_READ_ONLY, (size_t)bytes, NULL, &error);
         if (error == CL_SUCCESS)
@@ -170,8 +242,7 @@ static int measure_memory(double *rate, cli_device *device, const char *name, ti
         clReleaseMemObject(from);
     if (kernel)
         clReleaseKernel(kernel);
-    if (program)
-        clReleaseProgram(program);
+    clReleaseProgram(program);
     return status;
 }
 
@@ -181,6 +252,8 @@ int bench_measure_ceiling(bench_ceiling *out, cli_device *device)
     int status = measure_fma(&out->fma_flops, device, 6);
     if (status == CLI_OK)
         status = measure_fma(&out->fma_flops, device, 12);
+    if (status == CLI_OK)
+        measure_matrix_units(out, device);
     if (status == CLI_OK)
         status = measure_memory(&out->copy_bytes, device, "copy_rate", time_copy);
     if (status == CLI_OK)

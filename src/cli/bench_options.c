@@ -77,10 +77,11 @@ static const option_row bench_rows[] = {
 static const command_text bench_text = {
     "bench [--preset NAME | --shape B,Hq,Hkv,Nq,Nk,D] [options]",
     "Time (median; least; spread), rate and memory. GFLOP/s count 2*B*Hq*pairs*(D+Dv), pairs being those\n"
-    "of query and key that causal bound, window and key tiles allow. The ceiling is the rate of plain\n"
-    "multiply-adds on the same device, measured before. Preset paper shows naive against flash:\n"
-    "deviation, memory, time. Decode is timed by the bytes of K and V that it reads, against the rates of\n"
-    "copying and reading: the mean of calls back to back, over sets of K and V that caches do not hold.",
+    "of query and key that causal bound, window and key tiles allow. The ceiling is the device's rate of\n"
+    "multiply-adds in f32, or of its matrix units for paths that use them, measured before. Preset paper\n"
+    "shows naive against flash: deviation, memory, time. Decode is timed by the bytes of K and V that it\n"
+    "reads, against the rates of copying and reading: the mean of calls back to back, over sets of K and V\n"
+    "that caches do not hold.",
 };
 
 static int apply_preset(bench_options *o, const char *value)

@@ -7,6 +7,7 @@
 #include "cli_platform.h"
 #include "tensor_convert.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -120,11 +121,42 @@ static void put_rates(FILE *pipe, const bench_results *results, rate_unit unit)
     fprintf(pipe, "\n");
 }
 
+/* A ceiling that some result is measured by. */
+typedef struct roof {
+    const char *of;
+    double flops;
+} roof;
+
+enum { MOST_ROOFS = 3 };
+
+static int find_roofs(roof roofs[MOST_ROOFS], const bench_results *results, const bench_ceiling *ceiling)
+{
+    const roof all[MOST_ROOFS] = {{"f32 multiply-adds", ceiling->fma_flops},
+                                  {"f16 by matrix units", ceiling->matrix_16_flops},
+                                  {"f32 by matrix units", ceiling->matrix_32_flops}};
+    int count = 0;
+    for (int k = 0; k < MOST_ROOFS; k++)
+        for (size_t i = 0; i < results->count; i++) {
+            const bench_result *r = &results->entry[i];
+            if (bench_ceiling_of(ceiling, r->path, r->dtype) == all[k].flops) {
+                roofs[count++] = all[k];
+                break;
+            }
+        }
+    return count;
+}
+
 static void put_roofline(FILE *pipe, const bench_results *results, const bench_ceiling *ceiling,
                          rate_unit unit)
 {
-    double least = ceiling->fma_flops / ceiling->copy_bytes, most = least; /* where the roof bends */
-    double lowest = ceiling->fma_flops;
+    roof roofs[MOST_ROOFS];
+    const int num_roofs = find_roofs(roofs, results, ceiling);
+    double lowest = roofs[0].flops, least = INFINITY, most = 0.0;
+    for (int k = 0; k < num_roofs; k++) { /* where the roofs bend */
+        const double x = roofs[k].flops / ceiling->copy_bytes;
+        least = x < least ? x : least;
+        most = x > most ? x : most;
+    }
     for (size_t i = 0; i < results->count; i++) {
         const bench_result *r = &results->entry[i];
         const double x = r->flops / r->bytes, y = r->flops / r->time.median;
@@ -136,12 +168,15 @@ static void put_roofline(FILE *pipe, const bench_results *results, const bench_c
             "set key inside bottom right\nset xrange [%g:%g]\nset yrange [%g:*]\nset logscale x 2\nset "
             "logscale y 10\n"
             "set xlabel 'operations for a byte of q, k, v and o'\nset ylabel '%s'\n"
-            "roof(x) = x * %g < %g ? x * %g : %g\n"
-            "plot roof(x) with lines linecolor black linewidth 2 title 'copying %.4g GB/s, f32 multiply-adds "
-            "%.4g', ",
+            "roof(x, most) = x * %g < most ? x * %g : most\nplot ",
             least / 2, most * 2, lowest / 2 * unit.factor, unit.name, ceiling->copy_bytes * unit.factor,
-            ceiling->fma_flops * unit.factor, ceiling->copy_bytes * unit.factor,
-            ceiling->fma_flops * unit.factor, ceiling->copy_bytes * 1e-9, ceiling->fma_flops * unit.factor);
+            ceiling->copy_bytes * unit.factor);
+    for (int k = 0; k < num_roofs; k++)
+        fprintf(pipe,
+                "roof(x, %g) with lines linecolor black linewidth 2 dashtype %d title 'copying %.4g GB/s, %s "
+                "%.4g', ",
+                roofs[k].flops * unit.factor, k + 1, ceiling->copy_bytes * 1e-9, roofs[k].of,
+                roofs[k].flops * unit.factor);
     put_series(pipe, results, "3:2", "points");
     fprintf(pipe, "\nunset logscale y\n");
 }

@@ -33,7 +33,6 @@ int bench_results_add(bench_results *results, const bench_call *call, int naive,
     r->flops = bench_flops(call);
     r->bytes = bench_bytes(call);
     r->features = case_plan_desc(&call->c).features;
-    r->ceiling_fraction = r->flops / time->median / ceiling->fma_flops;
     if (naive) {
         cli_format(r->path, sizeof r->path, "naive");
         cli_format(r->tiles, sizeof r->tiles, "%dx%d", (int)(4 * call->naive->side),
@@ -47,6 +46,7 @@ int bench_results_add(bench_results *results, const bench_call *call, int naive,
         r->peak_bytes = call->call.device_bytes;
         r->plan = call->call.plan_seconds;
     }
+    r->ceiling_fraction = r->flops / time->median / bench_ceiling_of(ceiling, r->path, r->dtype);
     return bench_results_append(results, r);
 }
 
@@ -68,6 +68,10 @@ static cJSON *json_device(const cli_device *d, const bench_ceiling *ceiling)
     cJSON_AddNumberToObject(json, "global_bytes", (double)d->global_bytes);
     cJSON_AddNumberToObject(json, "local_bytes", (double)d->local_bytes);
     cJSON_AddNumberToObject(json, "fma_tflops", ceiling->fma_flops * 1e-12);
+    if (ceiling->matrix_16_flops > 0)
+        cJSON_AddNumberToObject(json, "matrix_16_tflops", ceiling->matrix_16_flops * 1e-12);
+    if (ceiling->matrix_32_flops > 0)
+        cJSON_AddNumberToObject(json, "matrix_32_tflops", ceiling->matrix_32_flops * 1e-12);
     cJSON_AddNumberToObject(json, "copy_gbps", ceiling->copy_bytes * 1e-9);
     cJSON_AddNumberToObject(json, "read_gbps", ceiling->read_bytes * 1e-9);
     return json;

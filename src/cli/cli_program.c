@@ -13,6 +13,18 @@ static void tell_log(const cli_device *device, cl_program program, const char *n
     cli_note("%s does not build: %s: %.*s", name, clattn_status_string(status), (int)strcspn(log, "\n"), log);
 }
 
+/* Takes the program. */
+static cl_program build(const cli_device *device, cl_program program, const char *options, const char *name)
+{
+    const cl_int status = clBuildProgram(program, 1, &device->entry.device, options, NULL, NULL);
+    if (status != CL_SUCCESS) {
+        tell_log(device, program, name, status);
+        clReleaseProgram(program);
+        return NULL;
+    }
+    return program;
+}
+
 cl_program cli_program_build(const cli_device *device, const unsigned char *source, size_t size,
                              const char *options, const char *name)
 {
@@ -23,11 +35,18 @@ cl_program cli_program_build(const cli_device *device, const unsigned char *sour
         cli_opencl_fail(status, "clCreateProgramWithSource");
         return NULL;
     }
-    status = clBuildProgram(program, 1, &device->entry.device, options, NULL, NULL);
+    return build(device, program, options, name);
+}
+
+cl_program cli_program_load(const cli_device *device, const unsigned char *binary, size_t size,
+                            const char *name)
+{
+    cl_int status, taken = CL_SUCCESS;
+    cl_program program =
+        clCreateProgramWithBinary(device->context, 1, &device->entry.device, &size, &binary, &taken, &status);
     if (status != CL_SUCCESS) {
-        tell_log(device, program, name, status);
-        clReleaseProgram(program);
+        cli_note("%s is not taken by the driver: %s", name, clattn_status_string(status));
         return NULL;
     }
-    return program;
+    return build(device, program, NULL, name);
 }

@@ -8,4 +8,8 @@
 cl_program cli_program_build(const cli_device *device, const unsigned char *source, size_t size,
                              const char *options, const char *name);
 
+/* Likewise of an embedded binary. */
+cl_program cli_program_load(const cli_device *device, const unsigned char *binary, size_t size,
+                            const char *name);
+
 #endif

@@ -159,6 +159,15 @@ int bench_run_list(bench_state *state)
 /* ---- The command --------------------------------------------------------------------------------
  */
 
+static void print_ceiling(const bench_ceiling *c)
+{
+    printf("ceilings  %.1f GFLOP/s by multiply-adds in f32, ", c->fma_flops * 1e-9);
+    if (c->matrix_16_flops > 0 || c->matrix_32_flops > 0)
+        printf("by matrix units %.1f in f16, %.1f in f32 (three of TF32),\n          ",
+               c->matrix_16_flops * 1e-9, c->matrix_32_flops * 1e-9);
+    printf("%.1f GB/s by copying, %.1f GB/s by reading\n\n", c->copy_bytes * 1e-9, c->read_bytes * 1e-9);
+}
+
 static int run_all(bench_state *state)
 {
     const bench_options *o = state->options;
@@ -170,9 +179,7 @@ static int run_all(bench_state *state)
     progress_clear();
     if (status != CLI_OK)
         return status;
-    printf("ceilings  %.1f GFLOP/s by multiply-adds in f32, %.1f GB/s by copying, %.1f GB/s by reading\n\n",
-           state->ceiling.fma_flops * 1e-9, state->ceiling.copy_bytes * 1e-9,
-           state->ceiling.read_bytes * 1e-9);
+    print_ceiling(&state->ceiling);
     status = o->lines ? bench_run_lines(state) : bench_run_list(state);
     progress_clear();
     if (status == CLI_OK && o->json)

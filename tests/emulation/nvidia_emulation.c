@@ -124,7 +124,13 @@ static cl_program CL_API_CALL create_program_with_source(cl_context context, cl_
 {
     char *source = layer_join(count, strings, lengths);
     if (!source || !strstr(source, "#line 1 \"cl/nvidia_ptx.cl\"\n")) {
+        const int is_foreign = source && strstr(source, "__asm__"); /* which nothing here can run */
         free(source);
+        if (is_foreign) {
+            if (errcode_ret)
+                *errcode_ret = CL_COMPILER_NOT_AVAILABLE;
+            return NULL;
+        }
         return layer_below->clCreateProgramWithSource(context, count, strings, lengths, errcode_ret);
     }
     return add_program(program_from_source(source), context, errcode_ret);
