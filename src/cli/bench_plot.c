@@ -165,7 +165,7 @@ static void put_roofline(FILE *pipe, const bench_results *results, const bench_c
         lowest = y < lowest ? y : lowest;
     }
     fprintf(pipe,
-            "set key inside bottom right\nset xrange [%g:%g]\nset yrange [%g:*]\nset logscale x 2\nset "
+            "set key above vertical maxrows 4\nset xrange [%g:%g]\nset yrange [%g:*]\nset logscale x 2\nset "
             "logscale y 10\n"
             "set xlabel 'operations for a byte of q, k, v and o'\nset ylabel '%s'\n"
             "roof(x, most) = x * %g < most ? x * %g : most\nplot ",

@@ -1,7 +1,7 @@
 """The ISA gate: compiles the library's kernels for hardware that is not here, and refuses spills.
 
     isa_gate.py --clattn BUILD/clattn --layer FILE    gate what `clattn source` prints
-    isa_gate.py --file K.cl --options "-DD=64 ..."    gate one file, while writing a kernel
+    isa_gate.py --file K.cl --options "-DD=64 ..."    gate one file, while writing a kernel; PTX too
     isa_gate.py --self-test                           show that the gate refuses what it must refuse
 
 A kernel that keeps registers or arrays in memory still computes the right numbers, so no other test sees it; it
@@ -266,10 +266,15 @@ def compile_nvidia(tools, target, source, options, work):
     # work-groups it lets off.
     cap = [option.replace("-cl-nv-maxrregcount", "-maxrregcount") for option in options if "maxrregcount" in option]
     options = [option for option in options if not option.startswith("-cl-nv-")]
-    compile_checked(tools["clang"], [
-        *clang_arguments(tools, options, "nvptx64--nvidiacl.bc"), "-target", "nvptx64-nvidia-cuda", "-Xclang",
-        "-target-cpu", "-Xclang", target, "-Xclang", "-target-feature", "-Xclang", "+ptx80", "-include",
-        os.path.join(HERE, "nvptx_shim.h"), "-S", source, "-o", "k.ptx"], work)
+    named = re.search(r"^\.target (\w+)", read_text(os.path.join(work, source)), re.M)
+    if named:  # PTX already
+        target = named.group(1)
+        os.rename(os.path.join(work, source), os.path.join(work, "k.ptx"))
+    else:
+        compile_checked(tools["clang"], [
+            *clang_arguments(tools, options, "nvptx64--nvidiacl.bc"), "-target", "nvptx64-nvidia-cuda", "-Xclang",
+            "-target-cpu", "-Xclang", target, "-Xclang", "-target-feature", "-Xclang", "+ptx80", "-include",
+            os.path.join(HERE, "nvptx_shim.h"), "-S", source, "-o", "k.ptx"], work)
     local = fit_shared_arrays(os.path.join(work, "k.ptx"))
     if "//@" in read_text(os.path.join(work, "k.ptx")):
         target = show_hidden(os.path.join(work, "k.ptx"), options)
