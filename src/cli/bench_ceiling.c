@@ -35,33 +35,37 @@ typedef struct rate_kernel {
     double flops;
 } rate_kernel;
 
-static int time_steps(double *flops, cli_device *device, cl_kernel kernel, cl_mem out,
-                      const rate_kernel *rate)
+static int time_steps(bench_time *out, const launch *l, cl_int steps, int64_t repeats)
+{
+    launch copy = *l;
+    const cl_int error = clSetKernelArg(l->kernel, 1, sizeof steps, &steps);
+    return error == CL_SUCCESS ? bench_measure(out, l->queue, enqueue_launch, &copy, repeats, 0)
+                               : cli_opencl_fail(error, "clSetKernelArg");
+}
+
+static int find_rate(double *flops, cli_device *device, cl_kernel kernel, cl_mem out, const rate_kernel *rate)
 {
     const cl_float factor = 0.999f, addend = 0.001f;
-    cl_int steps = 64;
     const launch l = {device->queue, kernel, rate->global, rate->local};
-    cl_int error = clSetKernelArg(kernel, 0, sizeof out, &out);
+    cl_int steps = 64, error = clSetKernelArg(kernel, 0, sizeof out, &out);
     if (error == CL_SUCCESS)
         error = clSetKernelArg(kernel, 2, sizeof factor, &factor);
     if (error == CL_SUCCESS)
         error = clSetKernelArg(kernel, 3, sizeof addend, &addend);
+    if (error != CL_SUCCESS)
+        return cli_opencl_fail(error, "clSetKernelArg");
     /* More steps until a launch takes 20 ms, so that its cost does not count. */
-    for (;;) {
-        bench_time time;
-        if (error == CL_SUCCESS)
-            error = clSetKernelArg(kernel, 1, sizeof steps, &steps);
-        if (error != CL_SUCCESS)
-            return cli_opencl_fail(error, "clSetKernelArg");
-        launch copy = l;
-        const int status = bench_measure(&time, device->queue, enqueue_launch, &copy, 15, 0.2);
-        if (status != CLI_OK)
-            return status;
-        *flops = rate->flops * (double)steps * (double)rate->global / time.least;
-        if (time.least > 0.02 || steps >= 1 << 22)
-            return CLI_OK;
+    bench_time time;
+    int status = time_steps(&time, &l, steps, 1);
+    while (status == CLI_OK && time.least <= 0.02 && steps < 1 << 22) {
         steps *= time.least > 0.004 ? 4 : 16;
+        status = time_steps(&time, &l, steps, 1);
     }
+    if (status == CLI_OK)
+        status = time_steps(&time, &l, steps, 15);
+    if (status == CLI_OK)
+        *flops = rate->flops * (double)steps * (double)rate->global / time.least;
+    return status;
 }
 
 /* Takes the program (NULL: it was not built). *best stays if it is more. */
@@ -76,7 +80,7 @@ static int measure_rate(double *best, cli_device *device, cl_program program, co
     if (error == CL_SUCCESS)
         out =
             clCreateBuffer(device->context, CL_MEM_WRITE_ONLY, rate->global * sizeof(cl_float), NULL, &error);
-    const int status = error == CL_SUCCESS ? time_steps(&flops, device, kernel, out, rate)
+    const int status = error == CL_SUCCESS ? find_rate(&flops, device, kernel, out, rate)
                                            : cli_opencl_fail(error, rate->name);
     if (flops > *best)
         *best = flops;
