@@ -221,13 +221,12 @@ static int measure_memory(double *rate, cli_device *device, const char *name, ti
     uint64_t bytes = (uint64_t)256 << 20;
     while (bytes > device->max_alloc_bytes / 4 || bytes > device->global_bytes / 16)
         bytes /= 2;
-    cl_kernel kernel = NULL;
     cl_mem from = NULL, to = NULL;
     const cl_program program =
         cli_program_build(device, clattn_ceiling_cl, clattn_ceiling_cl_size, options, "ceiling.cl");
     if (!program)
         return CLI_FAILED;
-    kernel = clCreateKernel(program, name, &error);
+    const cl_kernel kernel = clCreateKernel(program, name, &error);
     int status = error == CL_SUCCESS ? CLI_OK : cli_opencl_fail(error, name);
     if (status == CLI_OK) {
         from = clCreateBuffer(device->context, CL_MEM_READ_ONLY, (size_t)bytes, NULL, &error);
