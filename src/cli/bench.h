@@ -68,19 +68,27 @@ double bench_budget(const bench_options *options, double usual);
 
 /* ---- bench_ceiling.c ---- */
 
+typedef enum bench_unit {
+    BENCH_MULTIPLY_ADDS, /* in f32 */
+    BENCH_MATRIX_16,     /* NVIDIA's matrix units, with sums in f32: f16 and bf16 */
+    BENCH_MATRIX_32,     /* f32, as three TF32 products */
+    NUM_BENCH_UNITS
+} bench_unit;
+
 typedef struct bench_ceiling {
-    double fma_flops; /* floating-point operations per second, a fused multiply-add being two */
-    /* Likewise of matrix units, NVIDIA's, with sums in f32; 0: not measured. */
-    double matrix_16_flops; /* of f16 and bf16 */
-    double matrix_32_flops; /* of f32 in three TF32 products */
-    double copy_bytes;      /* bytes per second, read and written */
-    double read_bytes;      /* bytes per second, read alone */
+    double flops[NUM_BENCH_UNITS]; /* operations per second, a multiply-add being two; 0: none or not known */
+    double copy_bytes;             /* bytes per second, read and written */
+    double read_bytes;             /* bytes per second, read alone */
 } bench_ceiling;
 
 int bench_measure_ceiling(bench_ceiling *out, cli_device *device);
 
-/* The operations per second that a path is measured by, whose q is of this type. */
-double bench_ceiling_of(const bench_ceiling *ceiling, const char *path, int32_t dtype);
+/* ---- bench_unit.c ---- */
+
+const char *bench_unit_name(bench_unit unit);
+
+/* What a path multiplies by, whose q is of this type; multiply-adds, if no ceiling of that is known. */
+bench_unit bench_unit_of(const bench_ceiling *ceiling, const char *path, int32_t dtype);
 
 /* ---- bench_call.c ---- */
 

@@ -105,20 +105,6 @@ static int measure_fma(double *best, cli_device *device, int chains)
         cli_program_build(device, clattn_ceiling_cl, clattn_ceiling_cl_size, options, "ceiling.cl"), &rate);
 }
 
-/* 10 * major + minor; 0: not NVIDIA's. (cl_nv_device_attribute_query) */
-static cl_uint compute_capability(const cli_device *device)
-{
-    enum { MAJOR = 0x4000, MINOR = 0x4001 };
-    char vendor[256] = "";
-    cl_uint major = 0, minor = 0;
-    const cl_device_id id = device->entry.device;
-    if (clGetDeviceInfo(id, CL_DEVICE_VENDOR, sizeof vendor - 1, vendor, NULL) != CL_SUCCESS ||
-        !strstr(vendor, "NVIDIA") || clGetDeviceInfo(id, MAJOR, sizeof major, &major, NULL) != CL_SUCCESS ||
-        clGetDeviceInfo(id, MINOR, sizeof minor, &minor, NULL) != CL_SUCCESS)
-        return 0;
-    return 10 * major + minor;
-}
-
 /* Of a warp's 8 products in a step: 16 x 8 results over 16, or 8, numbers. */
 static int measure_mma(double *best, cli_device *device, const char *options, int depth)
 {
@@ -147,21 +133,13 @@ static int measure_wgmma(double *best, cli_device *device)
 static void measure_matrix_units(bench_ceiling *out, cli_device *device)
 {
     double tf32 = 0;
-    const cl_uint capability = compute_capability(device);
-    if (capability < 80)
+    if (!cli_device_has_path(device, CLATTN_PATH_NVIDIA_MMA))
         return;
-    measure_mma(&out->matrix_16_flops, device, "-cl-std=CL1.2", 16);
-    if (capability == 90)
-        measure_wgmma(&out->matrix_16_flops, device);
+    measure_mma(&out->flops[BENCH_MATRIX_16], device, "-cl-std=CL1.2", 16);
+    if (cli_device_has_path(device, CLATTN_PATH_NVIDIA_WGMMA))
+        measure_wgmma(&out->flops[BENCH_MATRIX_16], device);
     measure_mma(&tf32, device, "-cl-std=CL1.2 -DTF32", 8);
-    out->matrix_32_flops = tf32 / 3;
-}
-
-double bench_ceiling_of(const bench_ceiling *ceiling, const char *path, int32_t dtype)
-{
-    const int is_by_matrix_units = strncmp(path, "nvidia_", strlen("nvidia_")) == 0;
-    const double matrix = dtype == CLATTN_DTYPE_F32 ? ceiling->matrix_32_flops : ceiling->matrix_16_flops;
-    return is_by_matrix_units && matrix > 0 ? matrix : ceiling->fma_flops;
+    out->flops[BENCH_MATRIX_32] = tf32 / 3;
 }
 
 /* ---- Memory ---- */
@@ -252,9 +230,9 @@ static int measure_memory(double *rate, cli_device *device, const char *name, ti
 int bench_measure_ceiling(bench_ceiling *out, cli_device *device)
 {
     memset(out, 0, sizeof *out);
-    int status = measure_fma(&out->fma_flops, device, 6);
+    int status = measure_fma(&out->flops[BENCH_MULTIPLY_ADDS], device, 6);
     if (status == CLI_OK)
-        status = measure_fma(&out->fma_flops, device, 12);
+        status = measure_fma(&out->flops[BENCH_MULTIPLY_ADDS], device, 12);
     if (status == CLI_OK)
         measure_matrix_units(out, device);
     if (status == CLI_OK)

@@ -121,41 +121,26 @@ static void put_rates(FILE *pipe, const bench_results *results, rate_unit unit)
     fprintf(pipe, "\n");
 }
 
-/* A ceiling that some result is measured by. */
-typedef struct roof {
-    const char *of;
-    double flops;
-} roof;
-
-enum { MOST_ROOFS = 3 };
-
-static int find_roofs(roof roofs[MOST_ROOFS], const bench_results *results, const bench_ceiling *ceiling)
+static int is_used(bench_unit unit, const bench_results *results, const bench_ceiling *ceiling)
 {
-    const roof all[MOST_ROOFS] = {{"f32 multiply-adds", ceiling->fma_flops},
-                                  {"f16 by matrix units", ceiling->matrix_16_flops},
-                                  {"f32 by matrix units", ceiling->matrix_32_flops}};
-    int count = 0;
-    for (int k = 0; k < MOST_ROOFS; k++)
-        for (size_t i = 0; i < results->count; i++) {
-            const bench_result *r = &results->entry[i];
-            if (bench_ceiling_of(ceiling, r->path, r->dtype) == all[k].flops) {
-                roofs[count++] = all[k];
-                break;
-            }
-        }
-    return count;
+    for (size_t i = 0; i < results->count; i++)
+        if (bench_unit_of(ceiling, results->entry[i].path, results->entry[i].dtype) == unit)
+            return 1;
+    return 0;
 }
 
+/* A roof for each kind of unit that some result is of. */
 static void put_roofline(FILE *pipe, const bench_results *results, const bench_ceiling *ceiling,
                          rate_unit unit)
 {
-    roof roofs[MOST_ROOFS];
-    const int num_roofs = find_roofs(roofs, results, ceiling);
-    double lowest = roofs[0].flops, least = INFINITY, most = 0.0;
-    for (int k = 0; k < num_roofs; k++) { /* where the roofs bend */
-        const double x = roofs[k].flops / ceiling->copy_bytes;
+    double lowest = INFINITY, least = INFINITY, most = 0.0;
+    for (int u = 0; u < NUM_BENCH_UNITS; u++) {
+        const double x = ceiling->flops[u] / ceiling->copy_bytes; /* where it bends */
+        if (!is_used((bench_unit)u, results, ceiling))
+            continue;
         least = x < least ? x : least;
         most = x > most ? x : most;
+        lowest = ceiling->flops[u] < lowest ? ceiling->flops[u] : lowest;
     }
     for (size_t i = 0; i < results->count; i++) {
         const bench_result *r = &results->entry[i];
@@ -171,12 +156,14 @@ static void put_roofline(FILE *pipe, const bench_results *results, const bench_c
             "roof(x, most) = x * %g < most ? x * %g : most\nplot ",
             least / 2, most * 2, lowest / 2 * unit.factor, unit.name, ceiling->copy_bytes * unit.factor,
             ceiling->copy_bytes * unit.factor);
-    for (int k = 0; k < num_roofs; k++)
-        fprintf(pipe,
-                "roof(x, %g) with lines linecolor black linewidth 2 dashtype %d title 'copying %.4g GB/s, %s "
-                "%.4g', ",
-                roofs[k].flops * unit.factor, k + 1, ceiling->copy_bytes * 1e-9, roofs[k].of,
-                roofs[k].flops * unit.factor);
+    for (int u = 0; u < NUM_BENCH_UNITS; u++)
+        if (is_used((bench_unit)u, results, ceiling))
+            fprintf(
+                pipe,
+                "roof(x, %g) with lines linecolor black linewidth 2 dashtype %d title 'copying %.4g GB/s, "
+                "%s %.4g', ",
+                ceiling->flops[u] * unit.factor, u + 1, ceiling->copy_bytes * 1e-9,
+                bench_unit_name((bench_unit)u), ceiling->flops[u] * unit.factor);
     put_series(pipe, results, "3:2", "points");
     fprintf(pipe, "\nunset logscale y\n");
 }

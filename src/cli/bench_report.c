@@ -46,7 +46,7 @@ int bench_results_add(bench_results *results, const bench_call *call, int naive,
         r->peak_bytes = call->call.device_bytes;
         r->plan = call->call.plan_seconds;
     }
-    r->ceiling_fraction = r->flops / time->median / bench_ceiling_of(ceiling, r->path, r->dtype);
+    r->ceiling_fraction = r->flops / time->median / ceiling->flops[bench_unit_of(ceiling, r->path, r->dtype)];
     return bench_results_append(results, r);
 }
 
@@ -58,6 +58,7 @@ void bench_results_release(bench_results *results)
 
 static cJSON *json_device(const cli_device *d, const bench_ceiling *ceiling)
 {
+    static const char *const keys[NUM_BENCH_UNITS] = {"fma_tflops", "matrix_16_tflops", "matrix_32_tflops"};
     cJSON *json = cJSON_CreateObject();
     cJSON_AddStringToObject(json, "name", d->entry.name);
     cJSON_AddStringToObject(json, "platform", d->entry.platform_name);
@@ -67,11 +68,9 @@ static cJSON *json_device(const cli_device *d, const bench_ceiling *ceiling)
     cJSON_AddNumberToObject(json, "clock_mhz", d->clock_mhz);
     cJSON_AddNumberToObject(json, "global_bytes", (double)d->global_bytes);
     cJSON_AddNumberToObject(json, "local_bytes", (double)d->local_bytes);
-    cJSON_AddNumberToObject(json, "fma_tflops", ceiling->fma_flops * 1e-12);
-    if (ceiling->matrix_16_flops > 0)
-        cJSON_AddNumberToObject(json, "matrix_16_tflops", ceiling->matrix_16_flops * 1e-12);
-    if (ceiling->matrix_32_flops > 0)
-        cJSON_AddNumberToObject(json, "matrix_32_tflops", ceiling->matrix_32_flops * 1e-12);
+    for (int u = 0; u < NUM_BENCH_UNITS; u++)
+        if (ceiling->flops[u] > 0)
+            cJSON_AddNumberToObject(json, keys[u], ceiling->flops[u] * 1e-12);
     cJSON_AddNumberToObject(json, "copy_gbps", ceiling->copy_bytes * 1e-9);
     cJSON_AddNumberToObject(json, "read_gbps", ceiling->read_bytes * 1e-9);
     return json;

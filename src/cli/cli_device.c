@@ -278,3 +278,13 @@ int cli_opencl_fail(cl_int status, const char *what)
 {
     return cli_fail(CLI_FAILED, "%s: %s", what, clattn_status_string(status));
 }
+
+int cli_device_has_path(const cli_device *device, int32_t path)
+{
+    clattn_plan_desc desc = CLATTN_PLAN_DESC_INIT;
+    desc.dtype_q = CLATTN_DTYPE_F16; /* which every path takes */
+    desc.heads_q = 1;
+    desc.head_dim_qk = 64;
+    desc.path = path;
+    return clattn_plan_supported(device->clattn, &desc, NULL, 0) == CLATTN_SUCCESS;
+}

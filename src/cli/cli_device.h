@@ -49,6 +49,9 @@ int cli_device_open(cli_device *out, const common_options *options);
 int cli_device_open_library(cli_device *device, char *tuning, size_t tuning_bytes);
 void cli_device_close(cli_device *device);
 
+/* Whether plans may be for this path (CLATTN_PATH_*). */
+int cli_device_has_path(const cli_device *device, int32_t path);
+
 /* Reports a failed library call with the library's own reason. Exit status: bad input or a failed
  * run. */
 int cli_library_fail(const cli_device *device, clattn_status status, const char *what);

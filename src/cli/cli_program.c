@@ -32,7 +32,7 @@ cl_program cli_program_build(const cli_device *device, const unsigned char *sour
     cl_int status;
     cl_program program = clCreateProgramWithSource(device->context, 1, &text, &size, &status);
     if (status != CL_SUCCESS) {
-        cli_opencl_fail(status, "clCreateProgramWithSource");
+        cli_opencl_fail(status, name);
         return NULL;
     }
     return build(device, program, options, name);

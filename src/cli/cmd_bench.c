@@ -161,10 +161,10 @@ int bench_run_list(bench_state *state)
 
 static void print_ceiling(const bench_ceiling *c)
 {
-    printf("ceilings  %.1f GFLOP/s by multiply-adds in f32, ", c->fma_flops * 1e-9);
-    if (c->matrix_16_flops > 0 || c->matrix_32_flops > 0)
-        printf("by matrix units %.1f in f16, %.1f in f32 (three of TF32),\n          ",
-               c->matrix_16_flops * 1e-9, c->matrix_32_flops * 1e-9);
+    printf("ceilings  ");
+    for (int u = 0; u < NUM_BENCH_UNITS; u++)
+        if (c->flops[u] > 0)
+            printf("%.1f GFLOP/s by %s, ", c->flops[u] * 1e-9, bench_unit_name((bench_unit)u));
     printf("%.1f GB/s by copying, %.1f GB/s by reading\n\n", c->copy_bytes * 1e-9, c->read_bytes * 1e-9);
 }
 

@@ -261,16 +261,6 @@ static int run_group(check_state *s, const check_group *group, int32_t path)
 /* ---- All ----------------------------------------------------------------------------------------
  */
 
-static int path_applies(check_state *s, int32_t path)
-{
-    clattn_plan_desc desc = CLATTN_PLAN_DESC_INIT;
-    desc.dtype_q = CLATTN_DTYPE_F16; /* which every path takes */
-    desc.heads_q = 1;
-    desc.head_dim_qk = 64;
-    desc.path = path;
-    return clattn_plan_supported(s->device.clattn, &desc, NULL, 0) == CLATTN_SUCCESS;
-}
-
 static int is_wanted(const check_state *s, const check_group *group)
 {
     return (s->phase == CLATTN_PHASE_BOTH || s->phase == group->phase) &&
@@ -316,7 +306,7 @@ static int run_paths(check_state *s, const common_options *common)
     s->used = &s->device;
     s->local_bytes = common->local_bytes;
     for (int32_t path = CLATTN_PATH_PORTABLE; path <= CLATTN_PATH_NVIDIA_WGMMA; path++) {
-        if ((s->path && s->path != path) || !path_applies(s, path))
+        if ((s->path && s->path != path) || !cli_device_has_path(&s->device, path))
             continue;
         paths++;
         const int status =

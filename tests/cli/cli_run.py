@@ -410,7 +410,7 @@ def plot(folder):
         return fail(f"bench --plot: {result.returncode} {result.stderr}")
     with open(target) as file:
         picture = file.read()
-    for word in "</svg>", f"{PATH} f32 D=16", "naive f32 D=16", "keys", "operations for a byte", "FLOP/s", "f32 multiply-adds":
+    for word in "</svg>", f"{PATH} f32 D=16", "naive f32 D=16", "keys", "operations for a byte", "FLOP/s", "multiply-adds in f32":
         if word not in picture:
             fail(f"bench --plot: no '{word}'")
     return None
